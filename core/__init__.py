@@ -1,0 +1,1 @@
+"""The core of slipstick: the law, the host, the pipeline. It knows no plugin."""

@@ -1,0 +1,220 @@
+"""What one block costs on one device: time of its passes, what it keeps, what its weights occupy.
+
+Floor: model. Joins the law's parts for one block; ``study`` puts blocks into stages and steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+import sympy
+from attrs import frozen
+
+from ..algebra.cost import Node, Sequence
+from ..algebra.functions import functions
+from .axes import FLAT, Weight
+from .backward import Backward, backward, saved_tensors
+from .collectives import Network
+from .graph import Block
+from .interfaces.kernels import KernelFamily
+from .layout import Layout, Rules
+from .mesh import Mesh
+from .ops import Attention, LatentAttention
+from .placement import Phase, Placed, Placer, ordered, width
+from .pricing import steps_node
+from .work import Alternatives, Collective, Step, Work
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+Recompute = Literal["none", "selective", "full"]
+RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+
+MATRIX = ("gemm", "grouped_gemm", "attention")
+"""Kinds of work whose operations count as model and hardware FLOPs."""
+
+
+@frozen
+class Setting:
+    """Everything the law needs besides the block: rules and mesh, prices and network, and the choices of a run."""
+
+    rules: Rules
+    mesh: Mesh
+    family: KernelFamily
+    network: Network
+    recompute: Recompute = "none"
+
+
+@frozen
+class WeightShare:
+    """One weight on one device: local elements, and the atoms over which its copies are kept sharded.
+
+    ``partial``: atoms over which its gradient is a partial sum (it is replicated over them); ``flat_*``: those of
+    them over which the stored weight, gradient and optimizer state are split as packed elements.
+    """
+
+    weight: Weight
+    elements: Expr
+    partial: tuple[str, ...]
+    flat_weight: tuple[str, ...]
+    flat_gradient: tuple[str, ...]
+    flat_optimizer: tuple[str, ...]
+
+
+@frozen
+class BlockCost:
+    """One block in one phase on one device.
+
+    ``forward``, ``backward``: trees [s] (backward with what it recomputes); ``saved``: bytes kept from forward to
+    backward [B]; ``working``: bytes of the largest momentary working set [B]; ``model_flops`` of both passes over all
+    devices of the group; ``flops`` executed here by matrix work, both passes.
+    """
+
+    block: Block
+    placed: Placed
+    forward: Node
+    backward: Node | None
+    saved: Expr
+    working: Expr
+    weights: tuple[WeightShare, ...]
+    model_flops: Expr
+    flops: Expr
+
+
+def recomputed_ops(block: Block, mode: Recompute) -> frozenset[str]:
+    """Names of the operations that the backward pass runs again."""
+    if mode == "full":
+        return frozenset(op.name for op in block.ops)
+    if mode == "selective":
+        return frozenset(op.name for op in block.ops if isinstance(op, (Attention, LatentAttention)))
+    return frozenset()
+
+
+def block_cost(block: Block, phase: Phase, setting: Setting, *, recompute: Recompute | None = None) -> BlockCost:
+    """Place, derive and price one block."""
+    placed = Placer(block, phase, setting.rules, setting.mesh).place()
+    steps = list(placed.steps)
+    again: list[Step] = []
+    back: Backward | None = None
+    saved: Expr = sympy.Integer(0)
+    names = frozenset(weight.name for weight in block.weights())
+    working = _working(placed.steps, names)
+    mode = setting.recompute if recompute is None else recompute
+    if phase.training:
+        ops = recomputed_ops(block, mode)
+        back = backward(placed)
+        again = [step for op in block.ops if op.name in ops for step in placed.by_op[op.name]]
+        saved = kept_bytes(placed, ops)
+        working = _working(back.steps, names)
+        if mode == "full":
+            working = working + kept_bytes(placed, frozenset())
+    partial = {g.weight: g.partial for g in back.gradients} if back else {}
+    weights = weight_shares(block, placed, setting, partial)
+    if phase.training:
+        steps, backward_steps = _sharded_weights(steps, again, back, weights, setting)
+    else:
+        backward_steps = []
+
+    def node(name: str, what: Iterable[Step]) -> Node:
+        tree = steps_node(name, what, setting.family, setting.mesh, setting.network, phase.name)
+        return tree if isinstance(tree, Sequence) else Sequence(name, (tree,), tags={"phase": phase.name})
+
+    everything = [*placed.steps, *again, *(back.steps if back else ())]
+    useful = [*placed.steps, *(back.steps if back else ())]
+    return BlockCost(
+        block,
+        placed,
+        node(f"{block.name} forward", steps),
+        node(f"{block.name} backward", backward_steps) if back else None,
+        saved,
+        working,
+        weights,
+        sympy.Add(*(w.model_flops for w in _works(useful))),
+        sympy.Add(*(w.flops for w in _works(everything) if w.kind in MATRIX)),
+    )
+
+
+def kept_bytes(placed: Placed, recomputed: frozenset[str]) -> Expr:
+    """Bytes of the tensors kept for backward, each in its stored layout."""
+    total: list[Expr] = []
+    for name, tensor in saved_tensors(placed, recomputed).items():
+        layout = placed.stored.get(name)
+        if layout is None:  # attention probabilities: split as the queries and heads are
+            queries = next(u for u in placed.uses if u.op.name == name.rsplit(".", 1)[0])
+            layout = queries.layouts[queries.op.reads[0].name].only(tensor.roles)
+        total.append(placed.elements(tensor, layout) * width(tensor.format))
+    return sympy.Add(*total)
+
+
+def weight_shares(
+    block: Block, placed: Placed, setting: Setting, partial: Mapping[str, tuple[str, ...]]
+) -> tuple[WeightShare, ...]:
+    """Every weight of the block as this device holds it."""
+    mesh, rules = setting.mesh, setting.rules
+    shares = []
+    for weight in block.weights():
+        layout = next(
+            (use.layouts[weight.name] for use in placed.uses if weight.name in use.layouts), None
+        ) or weight_layout(weight, rules, mesh)
+        sums = partial.get(weight.name, ())
+
+        def flat(kind: Literal["weight", "gradient", "optimizer"], sums: tuple[str, ...] = sums) -> tuple[str, ...]:
+            return ordered(frozenset(sums) & frozenset(rules.stored_atoms(kind, FLAT, mesh)), mesh)
+
+        shares.append(
+            WeightShare(
+                weight, placed.elements(weight, layout), tuple(sums), flat("weight"), flat("gradient"), flat("optimizer")
+            )
+        )
+    return tuple(shares)
+
+
+def weight_layout(weight: Weight, rules: Rules, mesh: Mesh) -> Layout:
+    """The layout of a weight that no operation placed (biases): split as its axes are."""
+    over: dict[str, tuple[str, ...]] = {}
+    taken: set[str] = set()
+    for role in weight.roles:
+        atoms = tuple(a for a in rules.split_atoms(role, mesh) if a not in taken)
+        if atoms:
+            over[role] = atoms
+            taken.update(atoms)
+    return Layout(over)
+
+
+def _sharded_weights(
+    steps: list[Step], again: list[Step], back: Backward | None, weights: tuple[WeightShare, ...], setting: Setting
+) -> tuple[list[Step], list[Step]]:
+    """Weights stored flat are gathered before each pass; gradients stored flat are scattered after each backward."""
+    gathers: dict[tuple[str, ...], Expr] = {}
+    scatters: dict[tuple[str, ...], Expr] = {}
+    for share in weights:
+        if share.flat_weight:
+            gathers[share.flat_weight] = gathers.get(share.flat_weight, 0) + share.elements
+        if share.flat_gradient:
+            scatters[share.flat_gradient] = scatters.get(share.flat_gradient, 0) + share.elements
+    forward = [Collective("all_gather", "weights", "weights", "forward", a, n, "weight") for a, n in gathers.items()]
+    second = [Collective("all_gather", "weights", "weights", "input gradient", a, n, "weight") for a, n in gathers.items()]
+    reduced = [
+        Collective("reduce_scatter", "gradients", "weights", "weight gradient", a, n, "gradient")
+        for a, n in scatters.items()
+    ]
+    return [*forward, *steps], [*second, *again, *(back.steps if back else ()), *reduced]
+
+
+def _works(steps: Iterable[Step]) -> Iterable[Work]:
+    for step in steps:
+        if isinstance(step, Work):
+            yield step
+        elif isinstance(step, Alternatives):
+            yield from next(iter(step.variants.values()))
+
+
+def _working(steps: Iterable[Step], weights: frozenset[str]) -> Expr:
+    """Bytes of the largest operation's activations and their gradients, input and output together."""
+    sizes: dict[Expr, None] = {}
+    for work in _works(steps):
+        if work.direction != "weight gradient" and work.kind != "lookup":
+            own = {**work.reads, **work.writes}
+            sizes[sympy.Add(*(size for name, size in own.items() if name not in weights))] = None
+    return functions().fmax(0, *sizes)

@@ -1,0 +1,145 @@
+"""Collectives as transfers: which links they cross, how many bytes cross the busiest one, in how many hops.
+
+Floor: model. That a collective exists is derived (``placement``); how it is realised is chosen here: a ring or a tree
+for an all-reduce (the cheaper one), rings for all-gather and reduce-scatter, direct exchange for an all-to-all, with the
+transfers inside a domain and between domains running at once.
+
+A group over atoms has n members, of which g sit within one domain of a tier. A ring that leaves the domain crosses its
+boundary once each way with all its bytes, and the g members share their g ports: its bandwidth is the smaller of the
+inner tier's and g ports of the outer one. Source: Thakur, Rabenseifner, Gropp, IJHPCA 19(1) 2005 (ring and tree volumes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import sympy
+from attrs import frozen
+
+from ..algebra.cost import Choice, Leaf, Node, Overlap, Repeat
+from ..algebra.functions import functions
+from ..algebra.symbols import symbol
+from .interfaces.kernels import KernelFamily
+from .mesh import Mesh
+from .placement import width
+from .work import Collective
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+UNLIMITED = sympy.Float(1e30)
+"""Bandwidth of a link that a group does not use [B/s]: it never limits."""
+
+
+@frozen
+class Network:
+    """The link tiers of a machine, innermost first, as symbols: ``tier_span_i``, ``tier_bandwidth_i``, ``tier_latency_i``.
+
+    The outermost tier has no span (``open_ended``) or a largest one, which limits the number of devices.
+    """
+
+    tiers: int
+
+    def inside(self, atoms: tuple[str, ...], mesh: Mesh, tier: int) -> Expr:
+        """Members of a group within one domain of ``tier``; on the outermost tier all of them."""
+        if tier >= self.tiers - 1:
+            return mesh.degree(atoms)
+        return mesh.inside(atoms, symbol(f"tier_span_{tier}"))
+
+    def ring(self, atoms: tuple[str, ...], mesh: Mesh) -> tuple[Expr, Expr]:
+        """Bandwidth [B/s] and latency of a hop [s] of a ring over the group."""
+        f = functions()
+        limits: list[Expr] = []
+        latency: Expr = sympy.Integer(0)
+        within: Expr = sympy.Integer(1)
+        for tier in range(self.tiers):
+            reach = self.inside(atoms, mesh, tier)
+            limits.append(f.where(reach - within, within * symbol(f"tier_bandwidth_{tier}"), UNLIMITED))
+            latency = f.fmax(latency, f.where(reach - within, symbol(f"tier_latency_{tier}"), 0))
+            within = reach
+        return (f.fmin(*limits) if limits else UNLIMITED), latency
+
+    def neighbour(self, atoms: tuple[str, ...], mesh: Mesh) -> tuple[Expr, Expr]:
+        """Bandwidth and latency between neighbours along an atom, on the outermost tier that some pair crosses."""
+        f = functions()
+        bandwidth: Expr = UNLIMITED
+        latency: Expr = sympy.Integer(0)
+        within: Expr = sympy.Integer(1)
+        for tier in range(self.tiers):
+            reach = self.inside(atoms, mesh, tier)
+            bandwidth = f.where(reach - within, symbol(f"tier_bandwidth_{tier}"), bandwidth)
+            latency = f.where(reach - within, symbol(f"tier_latency_{tier}"), latency)
+            within = reach
+        return bandwidth, latency
+
+
+def volume(collective: Collective, mesh: Mesh) -> Expr:
+    """Bytes that one device sends in a bandwidth-optimal realisation.
+
+    All-reduce 2·(n − 1)/n, all-gather, reduce-scatter and all-to-all (n − 1)/n of the payload; a send the payload,
+    where there is a neighbour to send to.
+    """
+    n = mesh.degree(collective.atoms)
+    payload = collective.elements * width(collective.format)
+    if collective.kind == "send":
+        return payload * functions().lt(1, n)
+    share = payload * (n - 1) / n
+    return 2 * share if collective.kind == "all_reduce" else share
+
+
+def collective_node(collective: Collective, mesh: Mesh, network: Network, family: KernelFamily, phase: str) -> Node:
+    """The cost tree of one collective."""
+    tags = {
+        "phase": phase, "op": collective.op, "direction": collective.direction, "kind": collective.kind,
+        "over": "×".join(collective.atoms),
+    }  # fmt: skip
+    f = functions()
+    n = mesh.degree(collective.atoms)
+    sent = volume(collective, mesh)
+
+    def leaf(name: str, bytes_: Expr, bandwidth: Expr, hops: Expr, latency: Expr, resource: str = "link") -> Leaf:
+        return Leaf(
+            name, family.transfer(), {"volume": bytes_, "bandwidth": bandwidth, "hops": hops, "latency": latency},
+            dict(family.transfer_parameters()), {"link": resource}, tags=tags,
+        )  # fmt: skip
+
+    node: Node
+    if collective.kind == "send":
+        bandwidth, latency = network.neighbour(collective.atoms, mesh)
+        node = leaf(collective.name, sent, bandwidth, f.lt(1, n), latency)
+    elif collective.kind == "all_to_all":
+        node = _exchange(collective, mesh, network, leaf)
+    else:
+        bandwidth, latency = network.ring(collective.atoms, mesh)
+        if collective.kind == "all_reduce":
+            payload = collective.elements * width(collective.format)
+            ring = leaf("ring", sent, bandwidth, 2 * (n - 1), latency)
+            tree = leaf("tree", 2 * payload * f.lt(1, n), bandwidth, 2 * f.ceil_(f.log2(n)), latency)
+            node = Choice(collective.name, {"ring": ring, "tree": tree}, tags=tags)
+        else:
+            node = leaf(collective.name, sent, bandwidth, n - 1, latency)
+    if collective.count != 1:
+        node = Repeat(f"{collective.count} × {collective.name}", sympy.Integer(collective.count), node, tags=tags)
+    return node
+
+
+def _exchange(collective: Collective, mesh: Mesh, network: Network, leaf: Callable[..., Leaf]) -> Node:
+    """All-to-all: the share for peers on each tier crosses that tier's port of the device; tiers work at once."""
+    f = functions()
+    payload = collective.elements * width(collective.format)
+    n = mesh.degree(collective.atoms)
+    within: Expr = sympy.Integer(1)
+    parts = []
+    for tier in range(network.tiers):
+        reach = network.inside(collective.atoms, mesh, tier)
+        crossing = f.lt(within, reach)
+        parts.append(
+            leaf(f"tier {tier}", payload * (reach - within) / n, symbol(f"tier_bandwidth_{tier}"), crossing,
+                 symbol(f"tier_latency_{tier}"), f"link of tier {tier}")
+        )  # fmt: skip
+        within = reach
+    if not parts:
+        return leaf(collective.name, payload * 0, UNLIMITED, sympy.Integer(0), sympy.Integer(0))
+    tags = dict(parts[0].tags)
+    return parts[0] if len(parts) == 1 else Overlap(collective.name, tuple(parts), tags=tags)

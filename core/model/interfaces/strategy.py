@@ -1,0 +1,121 @@
+"""What a parallel strategy is: dimensions of the mesh, splits and stores on them, conditions, perhaps a schedule.
+
+A minimal plugin::
+
+    from slipstick.core.host.hookspecs import hookimpl
+    from slipstick.core.model.interfaces.strategy import Strategy
+    from slipstick.core.model.layout import Rules, Split, Store
+    from slipstick.core.model.mesh import Dimension
+
+    class ContextParallel(Strategy):
+        name = "context"
+        dimensions = (Dimension("cp", "context parallel degree", order=20),)
+
+        def rules(self, options):
+            return Rules(splits=(Split("query", "cp"),))
+
+    @hookimpl
+    def slipstick_strategies():
+        return [ContextParallel()]
+
+That is a whole context parallelism: the all-gather of keys and values, the reduce-scatter of their gradients and the
+further reduction of weight gradients follow from the split.
+
+Floor: model. Pure data and abstract classes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from attrs import frozen
+
+from ..layout import Rules
+from ..mesh import Dimension
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+
+@frozen
+class Option:
+    """An option that a strategy brings to the command line and to ``--json``: ``--<name>``.
+
+    ``default`` gives its type (bool, int or str); ``choices`` limits it; ``unit`` is shown in help ("" for none).
+    """
+
+    name: str
+    help: str
+    default: bool | int | str
+    choices: tuple[Any, ...] = ()
+    unit: str = ""
+    tasks: tuple[str, ...] = ("train", "serve")
+
+
+@frozen
+class Constraint:
+    """A condition on a setting, checked on numbers and arrays alike; products of named values on both sides.
+
+    ``divides``: the product of ``left`` must divide the product of ``right``; ``at_most``: must not exceed it.
+    A condition that names a size which the model lacks (no experts, no key/value heads) does not apply.
+    """
+
+    kind: str
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+    message: str
+
+
+def divides(left: str | tuple[str, ...], right: str | tuple[str, ...], message: str) -> Constraint:
+    """The product of ``left`` must divide the product of ``right``."""
+    return Constraint("divides", _names(left), _names(right), message)
+
+
+def at_most(left: str | tuple[str, ...], right: str | tuple[str, ...], message: str) -> Constraint:
+    """The product of ``left`` must be at most the product of ``right``."""
+    return Constraint("at_most", _names(left), _names(right), message)
+
+
+def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names
+
+
+class Schedule(ABC):
+    """How micro-batches go through pipeline stages: what is in flight, and the dimension the stages lie on."""
+
+    name: ClassVar[str]
+    dimension: ClassVar[str]
+
+    @abstractmethod
+    def in_flight(self, stage: Expr, stages: Expr, micro_batches: Expr) -> Expr:
+        """Micro-batches whose activations stage number ``stage`` (from 0) holds at once."""
+
+    @abstractmethod
+    def idle(self, stages: Expr, micro_batches: Expr) -> Expr:
+        """Idle time of an even pipeline over its busy time (the bubble), a dimensionless fraction."""
+
+
+class Strategy(ABC):
+    """A way of splitting the work. It states layouts; communication, memory and time follow from them."""
+
+    name: ClassVar[str]
+    dimensions: ClassVar[tuple[Dimension, ...]] = ()
+    options: ClassVar[tuple[Option, ...]] = ()
+
+    @abstractmethod
+    def rules(self, options: Mapping[str, Any]) -> Rules:
+        """The splits and stores under the given option values (each option of this strategy is present)."""
+
+    def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
+        """Conditions that a setting must meet."""
+        return ()
+
+    def schedule(self, options: Mapping[str, Any]) -> Schedule | None:
+        """The schedule of pipeline stages, for a strategy that splits layers."""
+        return None
+
+    def applies(self, sizes: Mapping[str, int]) -> bool:
+        """Whether the strategy has anything to do for a model with these sizes (experts only where there are any)."""
+        return True

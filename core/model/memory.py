@@ -1,0 +1,80 @@
+"""The memory ledger: what lies in device memory, how much of it, and from when to when in a step.
+
+Floor: model. The peak is derived from lifetimes: at each moment of a step some rows are alive; the peak is the largest
+of those sums. Rows are kept per candidate stage; the fullest stage is the one that has to fit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import sympy
+from attrs import frozen
+
+from ..algebra.compile import Builder
+from ..algebra.functions import functions
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+MOMENTS = ("compute", "update")
+"""Moments of a step that differ in what is alive: forward and backward passes; the optimizer's update."""
+
+
+@frozen
+class Row:
+    """One entry: ``bytes`` [B] on one device, alive at ``moments``; ``pool`` says where (device, or a host tier)."""
+
+    name: str
+    bytes: Expr
+    moments: tuple[str, ...] = MOMENTS
+    pool: str = "device"
+
+
+@frozen
+class Ledger:
+    """The rows of one stage."""
+
+    label: str
+    rows: tuple[Row, ...]
+
+    def at(self, moment: str) -> Expr:
+        """Bytes in device memory at a moment."""
+        return sympy.Add(*(row.bytes for row in self.rows if moment in row.moments and row.pool == "device"))
+
+    def peak(self) -> Expr:
+        """The most over all moments."""
+        return functions().fmax(*(self.at(moment) for moment in MOMENTS))
+
+
+def compile_ledgers(ledgers: tuple[Ledger, ...], builder: Builder, prefix: str) -> dict[str, Any]:
+    """Compile every row, the peak of every stage and the peak of all; returns their description for display."""
+    stages = []
+    peaks = []
+    for number, ledger in enumerate(ledgers):
+        slots: dict[str, int] = {}
+        for row in ledger.rows:
+            slots[row.name] = builder.expr(row.bytes)
+            builder.output(f"{prefix}{number}.{row.name}", slots[row.name])
+        sums = [
+            builder.add([slots[row.name] for row in ledger.rows if moment in row.moments and row.pool == "device"])
+            for moment in MOMENTS
+        ]
+        peaks.append(builder.max(sums))
+        builder.output(f"{prefix}{number}.peak", peaks[-1])
+        stages.append({
+            "label": ledger.label,
+            "rows": [
+                {"name": row.name, "moments": list(row.moments), "pool": row.pool, "text": str(row.bytes)}
+                for row in ledger.rows
+            ],
+        })  # fmt: skip
+    builder.output(f"{prefix}peak", builder.max(peaks))
+    return {"prefix": prefix, "stages": stages}
+
+
+def row_values(description: Mapping[str, Any], values: Mapping[str, Any], stage: int) -> dict[str, Any]:
+    """Row name → bytes of one stage, from the values of a compiled program."""
+    prefix = description["prefix"]
+    return {row["name"]: values[f"{prefix}{stage}.{row['name']}"] for row in description["stages"][stage]["rows"]}

@@ -1,0 +1,129 @@
+"""Devices as a mesh of named dimensions, laid onto the link tiers of a machine.
+
+Floor: model. Uses the algebra. Every dimension is a product of *atoms*, the finest dimensions of the mesh, so the same
+devices can be seen in two factorisations: expert parallelism takes its devices from data and tensor parallelism, and
+both views are sets of the same atoms. Degrees are symbolic; which tier a group uses follows from degree and stride.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from ..errors import PluginError
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+
+@frozen
+class Dimension:
+    """A named dimension of the mesh, its degree the symbol of the same name.
+
+    ``order``: place in the mesh, smaller is more inward (neighbouring devices; tensor 10, context 20, data 30,
+    pipeline 40). ``lenders``: dimensions whose devices this one regroups instead of adding devices of its own; it
+    takes from the first lender as much as that has, the rest from the next.
+    """
+
+    name: str
+    title: str
+    order: int = 50
+    lenders: tuple[str, ...] = ()
+
+
+@frozen
+class Atom:
+    """A finest dimension: its ``degree`` and its ``stride`` (devices between two neighbours along it)."""
+
+    name: str
+    degree: Expr
+    stride: Expr
+
+
+@frozen
+class Mesh:
+    """Dimensions as tuples of atoms, innermost first.
+
+    >>> mesh = Mesh.of([Dimension("tp", "tensor", 10), Dimension("dp", "data", 30)])
+    >>> mesh.view("dp"), str(mesh.atoms["dp"].stride)
+    (('dp',), 'tp')
+    """
+
+    atoms: Mapping[str, Atom]
+    views: Mapping[str, tuple[str, ...]] = field(factory=dict)
+
+    @classmethod
+    def of(cls, dimensions: Iterable[Dimension]) -> Mesh:
+        """The mesh of ``dimensions``; a dimension without lenders is an atom, one with lenders splits theirs."""
+        from ..algebra.functions import functions
+        from ..algebra.symbols import symbol
+
+        f = functions()
+        own = sorted((d for d in dimensions if not d.lenders), key=lambda d: d.order)
+        borrowing = [d for d in dimensions if d.lenders]
+        known = {d.name for d in own}
+        pieces: dict[str, list[tuple[str, Expr]]] = {d.name: [(d.name, symbol(d.name))] for d in own}
+        views: dict[str, list[str]] = {}
+        for dimension in borrowing:
+            lenders = [name for name in dimension.lenders if name in known]
+            if not lenders:
+                raise PluginError(
+                    f"mesh dimension {dimension.name!r} takes its devices from {', '.join(dimension.lenders)}; "
+                    "none of them is in use"
+                )
+            wanted = symbol(dimension.name)
+            taken: list[str] = []
+            for index, lender in enumerate(lenders):
+                whole = symbol(lender)
+                if len(pieces[lender]) > 1:
+                    raise PluginError(f"mesh dimension {lender!r} is lent twice (the second time to {dimension.name!r})")
+                last = index == len(lenders) - 1
+                part = wanted if last else f.fmin(wanted, whole)
+                wanted = wanted / part
+                lent, rest = (f"{lender}.{dimension.name}", part), (f"{lender}.rest", whole / part)
+                # What is kept of the last lender stays innermost (expert tensor parallelism beside its neighbours).
+                pieces[lender] = [rest, lent] if last and len(lenders) > 1 else [lent, rest]
+                taken.append(lent[0])
+            views[dimension.name] = taken[::-1]
+        atoms: dict[str, Atom] = {}
+        stride: Expr = _one()
+        for dimension in own:
+            for name, degree in pieces[dimension.name]:
+                atoms[name] = Atom(name, degree, stride)
+                stride = stride * degree
+            views[dimension.name] = [name for name, _ in pieces[dimension.name]]
+        return cls(atoms, {name: tuple(v) for name, v in views.items()})
+
+    def view(self, dimension: str) -> tuple[str, ...]:
+        """The atoms of a dimension, innermost first; empty for a dimension that this mesh lacks."""
+        return self.views.get(dimension, ())
+
+    def degree(self, atoms: Iterable[str]) -> Expr:
+        """Number of devices in a group over ``atoms``."""
+        product = _one()
+        for name in atoms:
+            product = product * self.atoms[name].degree
+        return product
+
+    def inside(self, atoms: Sequence[str], span: Expr) -> Expr:
+        """How many members of a group over ``atoms`` sit within one domain of ``span`` neighbouring devices.
+
+        Each atom has ``min(degree, max(1, span / stride))`` members there: neighbours along an atom are a stride
+        apart, and atoms are laid out innermost first.
+        """
+        from ..algebra.functions import functions
+
+        f = functions()
+        product = _one()
+        for name in atoms:
+            atom = self.atoms[name]
+            product = product * f.fmin(atom.degree, f.fmax(1, span / atom.stride))
+        return product
+
+
+def _one() -> Expr:
+    import sympy
+
+    return sympy.Integer(1)

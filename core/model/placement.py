@@ -1,0 +1,601 @@
+"""The law: from operations on axes and the layouts a strategy states to work and communication on one device.
+
+Floor: model. For each operation the *used* layout of every tensor follows from the splits; where it differs from the
+*stored* layout, or where a contracted axis is split, a collective follows:
+
+* an atom that splits a weight's axis is taken; the operation needs its other tensors whole along it: **all-gather**
+  of what is stored split over it;
+* an atom that splits a contracted axis leaves a **partial sum**: all-reduce over it, or reduce-scatter where the
+  stored output is split by it. The sum is settled when a non-linear operation reads it, so the partial outputs of two
+  operations that are added meet in one collective;
+* experts: an all-to-all over the atoms that split tokens, a partial sum over those that do not.
+
+No strategy writes a collective. The backward pass follows the same rules (``backward``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import sympy
+from attrs import field, frozen
+
+from ..algebra.functions import functions
+from ..algebra.symbols import symbol, unit_symbol
+from .axes import BATCH, CONTEXT, EXPERTS, QUERY, ROUTED, Axis, Tensor, Weight
+from .graph import Block
+from .layout import Layout, Rules, local_elements, local_extent
+from .mesh import Mesh
+from .ops import (
+    Attention,
+    Combine,
+    Contraction,
+    Dispatch,
+    GroupedContraction,
+    LatentAttention,
+    Lookup,
+    Loss,
+    Op,
+    Pointwise,
+    Sampling,
+)
+from .pairs import attention_pairs
+from .work import Collective, Direction, Step, Work
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+FLOP = unit_symbol("FLOP")
+
+
+@frozen
+class Phase:
+    """How a block is run: the extents of its run-time axes and what is kept.
+
+    ``extents`` maps sizes (batch, query, context and the model's own) to expressions; ``training``: a backward pass
+    follows; ``fused_attention``: probabilities stay on chip; ``cached``: keys and values of earlier tokens are read
+    from a cache.
+    """
+
+    name: str
+    extents: Mapping[str, Expr]
+    training: bool = False
+    fused_attention: bool = True
+    cached: bool = False
+
+    def extent(self, a: Axis) -> Expr:
+        """The extent of an axis: the phase's own, else the symbol of its size."""
+        return self.extents[a.size] if a.size in self.extents else symbol(a.size)
+
+
+@frozen
+class Use:
+    """How one operation of the block used its tensors: what ``backward`` needs to know.
+
+    ``layouts``: used layout by tensor name; ``taken``: atoms that split the operation's weights.
+    """
+
+    op: Op
+    layouts: Mapping[str, Layout]
+    taken: frozenset[str]
+
+
+@frozen
+class Placed:
+    """A block's forward pass on one device: steps in order (and by operation), uses, stored layouts by tensor."""
+
+    block: Block
+    phase: Phase
+    mesh: Mesh
+    rules: Rules
+    steps: tuple[Step, ...]
+    by_op: Mapping[str, tuple[Step, ...]]
+    uses: tuple[Use, ...]
+    stored: Mapping[str, Layout]
+    tensors: Mapping[str, Tensor] = field(factory=dict)
+
+    def elements(self, tensor: Tensor, layout: Layout) -> Expr:
+        """Local elements of a tensor in a layout."""
+        return elements(tensor, layout, self.mesh, self.phase)
+
+
+def elements(tensor: Tensor, layout: Layout, mesh: Mesh, phase: Phase) -> Expr:
+    """Local elements; a routed tensor has batch·query·top_k copies in all, spread evenly times the load skew."""
+    extents = {a.size: phase.extent(a) for a in tensor.axes if a.role != ROUTED}
+    if ROUTED not in tensor.roles:
+        return local_elements(tensor, layout, mesh, extents)
+    rest = Tensor(tensor.name, tuple(a for a in tensor.axes if a.role not in (ROUTED, EXPERTS)), tensor.format)
+    return routed_copies(layout, mesh, phase) * local_elements(rest, layout, mesh, extents)
+
+
+def routed_copies(layout: Layout, mesh: Mesh, phase: Phase) -> Expr:
+    """Token copies on the busiest device: batch·query·top_k over the degree of the routed axis, times the skew."""
+    tokens = phase.extents[BATCH] * phase.extents[QUERY]
+    return symbol("load_skew") * tokens * symbol("top_k") / mesh.degree(layout[ROUTED])
+
+
+def width(tensor_format: str) -> Expr:
+    """Bytes of one element kept in a format role."""
+    return symbol(f"{tensor_format}_width")
+
+
+def stored_layout(tensor: Tensor, rules: Rules, mesh: Mesh) -> Layout:
+    """The layout a stream tensor is stored in: split like the work on its axes, and what strategies add to it."""
+    over: dict[str, tuple[str, ...]] = {}
+    for role in tensor.roles:
+        atoms = rules.split_atoms(role, mesh)
+        extra = rules.stored_atoms("stream", role, mesh) if tensor.is_stream else ()
+        atoms = (*atoms, *(a for a in extra if a not in atoms))
+        if atoms:
+            over[role] = atoms
+    return Layout(over)
+
+
+class Placer:
+    """Walks the operations of one block forward, keeping the stored layout and open partial sums of each tensor."""
+
+    def __init__(self, block: Block, phase: Phase, rules: Rules, mesh: Mesh) -> None:
+        self.block, self.phase, self.rules, self.mesh = block, phase, rules, mesh
+        self.layout: dict[str, Layout] = {}
+        self.partial: dict[str, frozenset[str]] = {}
+        self.tensors: dict[str, Tensor] = {}
+        self.gathered: set[tuple[str, frozenset[str]]] = set()
+        self.steps: list[Step] = []
+        self.uses: list[Use] = []
+
+    def place(self) -> Placed:
+        """The whole block; its output is settled into its stored layout at the end."""
+        by_op: dict[str, tuple[Step, ...]] = {}
+        for op in self.block.ops:
+            if isinstance(op, Sampling if self.phase.training else Loss):
+                continue  # the output block ends both ways; a phase has one of them
+            for tensor in (*op.reads, *op.writes, *op.saves):
+                self.tensors.setdefault(tensor.name, tensor)
+            before = len(self.steps)
+            self.forward(op)
+            by_op[op.name] = tuple(self.steps[before:])
+        last = self.tensors.get(self.block.output)
+        if last is not None:
+            self.settle(last, self.block.ops[-1].name)
+        return Placed(
+            self.block,
+            self.phase,
+            self.mesh,
+            self.rules,
+            tuple(self.steps),
+            by_op,
+            tuple(self.uses),
+            dict(self.layout),
+            dict(self.tensors),
+        )
+
+    # What each kind of operation does to layouts.
+
+    def forward(self, op: Op) -> None:
+        """One operation: gathers, its work, and the layout of what it writes."""
+        if isinstance(op, Contraction):
+            self.contraction(op)
+        elif isinstance(op, Attention):
+            self.attention(op)
+        elif isinstance(op, LatentAttention):
+            self.latent_attention(op)
+        elif isinstance(op, Dispatch):
+            self.dispatch(op)
+        elif isinstance(op, Combine):
+            self.combine(op)
+        elif isinstance(op, Lookup):
+            self.lookup(op)
+        elif isinstance(op, Loss):
+            self.loss(op)
+        elif isinstance(op, Sampling):
+            self.sampling(op)
+        elif isinstance(op, Pointwise):
+            self.pointwise(op)
+        else:
+            raise TypeError(f"the law has no rule for operation {type(op).__name__} ({op.name})")
+
+    def stored(self, tensor: Tensor) -> Layout:
+        """The stored layout of a tensor; one that no operation wrote (the block's input) has the strategy's."""
+        if tensor.name not in self.layout:
+            self.layout[tensor.name] = stored_layout(tensor, self.rules, self.mesh)
+        return self.layout[tensor.name]
+
+    def settle(self, tensor: Tensor, op: str) -> None:
+        """Reduce an open partial sum: reduce-scatter over atoms by which the tensor is stored, else all-reduce."""
+        partial = self.partial.pop(tensor.name, frozenset())
+        if not partial:
+            return
+        now = self.stored(tensor)
+        final = stored_layout(tensor, self.rules, self.mesh) if tensor.is_stream else now
+        kept = final.atoms() - now.atoms()
+        self.steps.extend(reduction(self, tensor, now, partial, kept, op, "forward"))
+        self.layout[tensor.name] = final
+
+    def gather(self, tensor: Tensor, atoms: frozenset[str], op: str) -> Layout:
+        """The tensor whole along ``atoms``: an all-gather where it is stored split by them, once per tensor."""
+        stored = self.stored(tensor)
+        used = stored.without(atoms)
+        wanted = stored.atoms() & atoms
+        if wanted and (tensor.name, frozenset(wanted)) not in self.gathered:
+            self.gathered.add((tensor.name, frozenset(wanted)))
+            self.steps.append(
+                Collective(
+                    "all_gather", tensor.name, op, "forward", ordered(wanted, self.mesh), self.count(tensor, used),
+                    tensor.format,
+                )
+            )  # fmt: skip
+        return used
+
+    def count(self, tensor: Tensor, layout: Layout) -> Expr:
+        return elements(tensor, layout, self.mesh, self.phase)
+
+    def size(self, tensor: Tensor, layout: Layout) -> Expr:
+        return self.count(tensor, layout) * width(tensor.format)
+
+    def whole(self, tensor: Tensor) -> Expr:
+        """Elements of the whole tensor over all devices."""
+        return elements(tensor, Layout(), self.mesh, self.phase)
+
+    def write(self, tensor: Tensor, layout: Layout, partial: frozenset[str] = frozenset()) -> None:
+        """A tensor appears, in the layout its operation left it in, with sums open over ``partial``."""
+        self.layout[tensor.name] = layout
+        if partial:
+            self.partial[tensor.name] = partial
+        elif tensor.is_stream:
+            # Whole where it is stored split: each device keeps its slice, at no cost.
+            final = stored_layout(tensor, self.rules, self.mesh)
+            if layout.atoms() < final.atoms():
+                self.layout[tensor.name] = final
+
+    def weight_layout(self, weight: Weight, free: frozenset[str] = frozenset()) -> Layout:
+        """How a weight is used: each axis split by its strategy; an atom splits one axis, the first that claims it."""
+        over: dict[str, tuple[str, ...]] = {}
+        taken = set(free)
+        for role in weight.roles:
+            atoms = tuple(a for a in self.rules.split_atoms(role, self.mesh) if a not in taken)
+            if atoms:
+                over[role] = atoms
+                taken.update(atoms)
+        return Layout(over)
+
+    def contraction(self, op: Contraction) -> None:
+        """Linear layers, of all tokens or of routed ones."""
+        self.settle(op.x, op.name)
+        weight = self.weight_layout(op.weight)
+        x_roles, w_roles = set(op.x.axes), set(op.weight.axes)
+        shared = [a for a in op.weight.axes if a in x_roles]
+        summed = [a for a in shared if a not in op.out.axes]
+        # The experts axis is walked in step by x (its routed copies) and the weight: no one has to be whole along it.
+        aligned = frozenset(weight[EXPERTS])
+        split_alike = frozenset(a for s in shared for a in weight[s.role] if a in self.stored(op.x)[s.role])
+        x = self.gather(op.x, weight.atoms() - aligned - split_alike, op.name)
+        for s in shared:  # stored whole, used split: a local slice
+            if s.role != EXPERTS:
+                x = x.with_axis(s.role, weight[s.role]) if weight[s.role] else x
+        out = Layout({r: x[r] for r in x.over if r in op.out.roles and r not in weight.over})
+        for a in op.out.axes:
+            if a in w_roles and weight[a.role] and a.role != EXPERTS:
+                out = out.with_axis(a.role, weight[a.role])
+        partial = frozenset(atom for s in summed for atom in weight[s.role])
+        flops, model, shape = self.product(op, x, weight, out)
+        self.steps.append(
+            Work(
+                op.name, "forward", shape["kind"], flops, model,
+                {op.x.name: self.size(op.x, x), op.weight.name: self.weight_bytes(op, x, weight)},
+                {op.out.name: self.size(op.out, out)},
+                {k: v for k, v in shape.items() if k != "kind"}, "gemm", op.x.name,
+            )
+        )  # fmt: skip
+        self.uses.append(
+            Use(op, {op.x.name: x, op.weight.name: weight, op.out.name: out}, weight.atoms() - aligned)
+        )  # fmt: skip
+        self.write(op.out, out, partial)
+
+    def product(self, op: Contraction, x: Layout, weight: Layout, out: Layout) -> tuple[Expr, Expr, dict[str, Expr]]:
+        """FLOPs executed here, model FLOPs of the whole operation, and the matrix shape m·n·k with its kind."""
+        summed = [a for a in op.weight.axes if a in op.x.axes and a not in op.out.axes]
+        new = [a for a in op.weight.axes if a not in op.x.axes]
+        k = self.product_of(summed, weight)
+        n = self.product_of(new, weight)
+        if isinstance(op, GroupedContraction):
+            m = routed_copies(x, self.mesh, self.phase)
+            whole_m = self.phase.extents[BATCH] * self.phase.extents[QUERY] * symbol("top_k")
+            kind = "grouped_gemm"
+        else:
+            rows = [a for a in op.x.axes if a not in summed]
+            m = self.product_of(rows, x)
+            whole_m = self.product_of(rows, Layout())
+            kind = "gemm"
+        whole = 2 * whole_m * self.product_of(new, Layout()) * self.product_of(summed, Layout())
+        shape = {"m": m, "n": n, "k": k, "kind": kind}
+        if kind == "grouped_gemm":
+            shape["groups"] = self.experts_touched(op, x, weight)
+        return 2 * m * n * k * FLOP, whole * FLOP, shape
+
+    def product_of(self, axes: list[Axis], layout: Layout) -> Expr:
+        return sympy.Mul(*(local_extent(self.phase.extent(a), layout[a.role], self.mesh) for a in axes))
+
+    def experts_touched(self, op: Contraction, x: Layout, weight: Layout) -> Expr:
+        """Experts of this device that at least one token reaches: E_local·(1 − (1 − k/E)^n) for n tokens.
+
+        Valid when: each token picks its experts independently and evenly.
+        """
+        total = symbol("experts")
+        here = local_extent(total, weight[EXPERTS], self.mesh)
+        rest = [a for a in x[ROUTED] if a not in weight[EXPERTS]]
+        tokens = self.phase.extents[BATCH] * self.phase.extents[QUERY] / self.mesh.degree(rest)
+        return here * (1 - (1 - symbol("top_k") / total) ** tokens)
+
+    def weight_bytes(self, op: Contraction, x: Layout, weight: Layout) -> Expr:
+        """Bytes of the weight that are read: of routed experts only those that are touched."""
+        if isinstance(op, GroupedContraction):
+            rest = Tensor("", tuple(a for a in op.weight.axes if a.role != EXPERTS), op.weight.format)
+            return self.experts_touched(op, x, weight) * self.size(rest, weight)
+        return self.size(op.weight, weight)
+
+    def attention(self, op: Attention) -> None:
+        """Queries stay where they are; keys and values are used over the whole context."""
+        for tensor in op.reads:
+            self.settle(tensor, op.name)
+        q = self.stored(op.q)
+        k, v = (self.whole_context(t, op.name) for t in (op.k, op.v))
+        out = Layout({r: q[r] for r in q.over if r in op.out.roles})
+        self.steps.append(attention_work(self, op, q, k, v, out, "forward"))
+        self.uses.append(Use(op, {op.q.name: q, op.k.name: k, op.v.name: v, op.out.name: out}, frozenset()))
+        self.write(op.out, out)
+
+    def whole_context(self, tensor: Tensor, op: str) -> Layout:
+        """A key or value tensor gathered along its tokens (they play the context)."""
+        return self.gather(tensor, frozenset(self.stored(tensor)[QUERY]), op)
+
+    def latent_attention(self, op: LatentAttention) -> None:
+        """Latents are used over the whole context; their up-projections are split by heads."""
+        for tensor in op.reads:
+            self.settle(tensor, op.name)
+        q = self.stored(op.q)
+        weight = self.weight_layout(op.up_key)
+        latent, rope = (
+            self.gather(t, frozenset(self.stored(t)[QUERY]) | weight.atoms(), op.name)
+            for t in (op.latent, op.rope_key)
+        )
+        out = Layout({r: q[r] for r in q.over if r in op.out.roles})
+        layouts = {op.q.name: q, op.latent.name: latent, op.rope_key.name: rope, op.out.name: out}
+        for w in op.weights:
+            layouts[w.name] = self.weight_layout(w)
+        from .latent import latent_work
+
+        self.steps.append(latent_work(self, op, layouts))
+        self.uses.append(Use(op, layouts, weight.atoms()))
+        self.write(op.out, out)
+
+    def dispatch(self, op: Dispatch) -> None:
+        """Token copies to experts: all-to-all over atoms that split tokens; where tokens are whole, a local slice."""
+        self.settle(op.x, op.name)
+        x = self.stored(op.x)
+        experts = self.rules.split_atoms(EXPERTS, self.mesh)
+        token_atoms = (*x[BATCH], *x[QUERY])
+        moved = tuple(a for a in experts if a in token_atoms)
+        whole = tuple(a for a in experts if a not in token_atoms)
+        routed = Layout({ROUTED: (*experts, *(a for a in token_atoms if a not in experts))})
+        if moved:
+            self.steps.append(
+                Collective(
+                    "all_to_all", op.x.name, op.name, "forward", ordered(moved, self.mesh),
+                    self.count(op.x, x) * symbol("top_k") / self.mesh.degree(whole), op.x.format,
+                )
+            )  # fmt: skip
+        self.steps.append(self.copy(op.name, op.x, x, op.out, routed))
+        self.uses.append(Use(op, {op.x.name: x, op.out.name: routed}, frozenset(whole)))
+        self.write(op.out, routed)
+
+    def combine(self, op: Combine) -> None:
+        """Expert outputs back to their tokens: the mirror of dispatch, sums left open where tokens are whole."""
+        routed = self.stored(op.x)
+        experts = self.rules.split_atoms(EXPERTS, self.mesh)
+        stream = stored_layout(op.out, self.rules, self.mesh)
+        token_atoms = (*stream[BATCH], *stream[QUERY])
+        open_sums = self.partial.get(op.x.name, frozenset())
+        if open_sums & set(token_atoms):  # copies are stored split by an atom they are partial over: settle first
+            self.settle_routed(op)
+            routed = self.stored(op.x)
+            open_sums = frozenset()
+        self.partial.pop(op.x.name, None)
+        moved = tuple(a for a in experts if a in token_atoms)
+        whole = tuple(a for a in experts if a not in token_atoms)
+        if moved:
+            self.steps.append(
+                Collective(
+                    "all_to_all", op.out.name, op.name, "forward", ordered(moved, self.mesh),
+                    self.count(op.out, stream) * symbol("top_k") / self.mesh.degree(whole), op.out.format,
+                )
+            )  # fmt: skip
+        out = stream if moved or not whole else stream.without(whole)
+        self.steps.append(self.copy(op.name, op.x, routed, op.out, out))
+        self.uses.append(Use(op, {op.x.name: routed, op.out.name: out}, frozenset(whole)))
+        self.write(op.out, out, frozenset(whole) | open_sums)
+
+    def settle_routed(self, op: Combine) -> None:
+        """Partial sums of routed copies that were gathered for the experts: scattered back before they travel."""
+        partial = self.partial.pop(op.x.name)
+        now = self.stored(op.x)
+        self.steps.append(
+            Collective(
+                "reduce_scatter", op.x.name, op.name, "forward", ordered(partial, self.mesh),
+                self.count(op.x, now), op.x.format,
+            )
+        )  # fmt: skip
+        self.layout[op.x.name] = now.with_axis(ROUTED, (*now[ROUTED], *ordered(partial, self.mesh)))
+
+    def copy(self, name: str, source: Tensor, source_layout: Layout, target: Tensor, target_layout: Layout) -> Work:
+        """One pass over memory from one tensor to another."""
+        return Work(
+            name, "forward", "pointwise", self.count(target, target_layout) * FLOP, sympy.Integer(0),
+            {source.name: self.size(source, source_layout)}, {target.name: self.size(target, target_layout)},
+        )  # fmt: skip
+
+    def lookup(self, op: Lookup) -> None:
+        """A contraction over the table's rows with a one-hot tensor: partial sums where the rows are split."""
+        table = self.weight_layout(op.table)
+        base = Layout({r: self.rules.split_atoms(r, self.mesh) for r in (BATCH, QUERY)})
+        rows = op.table.axes[0]
+        for a in op.table.axes[1:]:
+            if table[a.role]:
+                base = base.with_axis(a.role, table[a.role])
+        out = base.without(table[rows.role])
+        size = self.size(op.out, out)
+        self.steps.append(
+            Work(op.name, "forward", "lookup", sympy.Integer(0), sympy.Integer(0), {op.table.name: size},
+                 {op.out.name: size})
+        )  # fmt: skip
+        self.uses.append(Use(op, {op.out.name: out, op.table.name: table}, table.atoms()))
+        self.write(op.out, out, frozenset(table[rows.role]))
+
+    def loss(self, op: Loss) -> None:
+        """Maximum, sum and the target's logit are reduced over a split vocabulary."""
+        self.settle(op.logits, op.name)
+        layout = self.stored(op.logits)
+        atoms = frozenset(layout[op.logits.axes[-1].role])
+        rows = Tensor("loss", op.logits.axes[:2], "wide")
+        if atoms:
+            self.steps.append(
+                Collective("all_reduce", "loss terms", op.name, "forward", ordered(atoms, self.mesh),
+                           self.count(rows, layout), "wide", 3)
+            )  # fmt: skip
+        count = self.count(op.logits, layout)
+        self.steps.append(
+            Work(op.name, "forward", "pointwise", 5 * count * FLOP, sympy.Integer(0),
+                 {op.logits.name: self.size(op.logits, layout)},
+                 {op.probabilities.name: self.size(op.probabilities, layout)})
+        )  # fmt: skip
+        self.layout[op.probabilities.name] = layout
+        self.uses.append(Use(op, {op.logits.name: layout}, frozenset()))
+
+    def sampling(self, op: Sampling) -> None:
+        """A token is drawn over the whole vocabulary: split logits are gathered."""
+        self.settle(op.logits, op.name)
+        layout = self.gather(op.logits, frozenset(self.stored(op.logits)[op.logits.axes[-1].role]), op.name)
+        count = self.count(op.logits, layout)
+        self.steps.append(
+            Work(op.name, "forward", "pointwise", 5 * count * FLOP, sympy.Integer(0),
+                 {op.logits.name: self.size(op.logits, layout)}, {})
+        )  # fmt: skip
+        self.uses.append(Use(op, {op.logits.name: layout}, frozenset()))
+
+    def pointwise(self, op: Pointwise) -> None:
+        """Runs where its inputs are stored; a linear one passes equal partial sums on."""
+        sums = {self.partial.get(t.name, frozenset()) for t in op.inputs}
+        carried = frozenset()
+        if len(sums) == 1 and not op.saves and not op.parameters:
+            carried = sums.pop()
+            for tensor in op.inputs:
+                self.partial.pop(tensor.name, None)
+        else:
+            for tensor in op.inputs:
+                self.settle(tensor, op.name)
+        layouts = {t.name: self.stored(t) for t in op.inputs}
+        merged: dict[str, tuple[str, ...]] = {}
+        for layout in layouts.values():
+            for role, atoms in layout.over.items():
+                merged.setdefault(role, atoms)
+        together = Layout(merged)
+        reads = {t.name: self.size(t, layouts[t.name]) for t in op.inputs}
+        writes: dict[str, Expr] = {}
+        for tensor in op.outputs:
+            # An output is laid out as the input of its shape (rotary embedding takes queries and keys at once).
+            twin = next((t for t in op.inputs if t.axes == tensor.axes), None)
+            layout = together.only(tensor.roles) if twin is None else layouts[twin.name]
+            layouts[tensor.name] = layout
+            writes[tensor.name] = self.size(tensor, layout)
+        for weight in op.parameters:
+            reads[weight.name] = self.size(weight, self.weight_layout(weight))
+            layouts[weight.name] = self.weight_layout(weight)
+        if op.outputs:
+            count = self.count(op.outputs[0], layouts[op.outputs[0].name])
+        else:
+            count = self.count(op.inputs[0], layouts[op.inputs[0].name])
+        self.steps.append(
+            Work(op.name, "forward", "pointwise", op.flops * count * FLOP, sympy.Integer(0), reads, writes)
+        )
+        self.uses.append(Use(op, layouts, frozenset()))
+        for tensor in op.outputs:
+            self.write(tensor, layouts[tensor.name], carried)
+
+
+def attention_work(
+    placer: Placer, op: Attention, q: Layout, k: Layout, v: Layout, out: Layout, direction: Direction
+) -> Work:
+    """The attention core on one device, forward or as the gradient of its inputs."""
+    phase, mesh = placer.phase, placer.mesh
+    batch = local_extent(phase.extents[BATCH], q[BATCH], mesh)
+    heads = local_extent(phase.extent(op.q.axes[2]), q[op.q.axes[2].role], mesh)
+    query, context = phase.extents[QUERY], phase.extents[CONTEXT]
+    shards = mesh.degree(q[QUERY])
+    window = symbol(op.window) if op.window else None
+    dense = query * context
+    exact = attention_pairs(query, context, op.causal, window, op.chunked) if phase.fused_attention else dense
+    reach = functions().fmin(context, window) if window is not None else context
+    depth = phase.extent(op.q.axes[-1]) + phase.extent(op.v.axes[-1])
+    whole_heads, whole_batch = phase.extent(op.q.axes[2]), phase.extents[BATCH]
+    flops = 2 * batch * heads * depth * exact / shards
+    model = 2 * whole_batch * whole_heads * depth * query * reach
+    kv_tokens = reach if phase.cached else context
+    kv = {t.name: context_bytes(placer, t, layout, kv_tokens) for t, layout in ((op.k, k), (op.v, v))}
+    reads = {op.q.name: placer.size(op.q, q), **kv}
+    writes = {op.out.name: placer.size(op.out, out)}
+    passes = 0
+    if not phase.fused_attention:
+        passes = 6 if op.dropout else 4  # scores and probabilities, each written and read back
+    if direction != "forward":
+        # Fused kernels recompute the scores: five products instead of two (FlashAttention-2, arXiv:2307.08691).
+        flops = flops * (sympy.Rational(5, 2) if phase.fused_attention else 2)
+        model = 2 * model
+        reads = {**reads, op.out.name: writes[op.out.name], f"d({op.out.name})": writes[op.out.name]}
+        writes = {f"d({t.name})": b for t, b in ((op.q, placer.size(op.q, q)), (op.k, kv[op.k.name]), (op.v, kv[op.v.name]))}
+    if passes:
+        scores = batch * heads * dense / shards
+        reads["scores"] = passes // 2 * scores * width("activation")
+        writes["scores"] = passes // 2 * scores * width("activation")
+    shape = {
+        "batch": batch, "heads": heads, "kv_heads": local_extent(phase.extent(op.k.axes[2]), k[op.k.axes[2].role], mesh),
+        "query": query / shards, "context": kv_tokens, "head_dim": phase.extent(op.q.axes[-1]),
+    }  # fmt: skip
+    return Work(op.name, direction, "attention", flops * FLOP, model * FLOP, reads, writes, shape, "attention")
+
+
+def context_bytes(placer: Placer, tensor: Tensor, layout: Layout, tokens: Expr) -> Expr:
+    """Bytes of a key, value or latent tensor over ``tokens`` of context, in the cache's format where it is cached."""
+    phase = placer.phase
+    per_token = Tensor(tensor.name, (tensor.axes[0], *tensor.axes[2:]), tensor.format)
+    element = width("cache") if phase.cached else width(tensor.format)
+    return placer.count(per_token, layout) * tokens * element
+
+
+def reduction(
+    placer: Placer,
+    tensor: Tensor,
+    now: Layout,
+    partial: frozenset[str],
+    kept: frozenset[str],
+    op: str,
+    direction: Direction,
+) -> list[Collective]:
+    """The collectives that settle a partial sum: reduce-scatter over atoms that then split it, all-reduce over others."""
+    result = []
+    scattered, reduced = partial & kept, partial - kept
+    size = placer.count(tensor, now)
+    if scattered:
+        result.append(
+            Collective("reduce_scatter", tensor.name, op, direction, ordered(scattered, placer.mesh), size, tensor.format)
+        )
+    if reduced:
+        size = size / placer.mesh.degree(scattered)
+        result.append(
+            Collective("all_reduce", tensor.name, op, direction, ordered(reduced, placer.mesh), size, tensor.format)
+        )
+    return result
+
+
+def ordered(atoms: frozenset[str] | set[str] | tuple[str, ...], mesh: Mesh) -> tuple[str, ...]:
+    """Atoms in mesh order, innermost first."""
+    return tuple(name for name in mesh.atoms if name in atoms)

@@ -1,0 +1,45 @@
+"""Symbols that the law adds to the table: sizes of models, widths by format role, settings of the law.
+
+Floor: model. Importing it registers them (no sympy).
+"""
+
+from __future__ import annotations
+
+from ..algebra.symbols import SymbolInfo, register
+
+OWNER = "slipstick law"
+
+_SIZES = (
+    ("latent", "d_c", "width of a compressed (latent) projection"),
+    ("window", "w", "tokens that a sliding or chunked attention layer looks back"),
+    ("positions", "n_{pos}", "rows of a learned position table"),
+    ("stream", "h_e", "width of an embedding that differs from the residual stream"),
+)
+_WIDTHS = (
+    ("expert_width", "w_e", "bytes of one element of a routed expert's weights"),
+    ("high_width", "w_h", "bytes of one weight element that quantisation leaves alone"),
+    ("mask_width", "w_{mask}", "bytes of one element of a dropout mask"),
+    ("wide_width", "w_{wide}", "bytes of one element kept in high precision (loss, statistics)"),
+)
+
+
+def _register() -> None:
+    for name, latex, meaning in _SIZES:
+        register(SymbolInfo(name, latex, "1", meaning, lower=1, integer=True), OWNER)
+    for name, latex, meaning in _WIDTHS:
+        register(SymbolInfo(name, latex, "B", meaning, upper=64), OWNER)
+    register(
+        SymbolInfo(
+            "load_skew", "\\kappa", "1", "token copies of the busiest expert rank over the mean", lower=1, default=1.0
+        ),
+        OWNER,
+    )
+    register(
+        SymbolInfo("memory_utilisation", "u", "1", "fraction of device memory that a server may use", 0, 1), OWNER
+    )
+    register(
+        SymbolInfo("prefill_tokens", "n_{pre}", "1", "most tokens that one prefill pass computes at once", lower=1), OWNER
+    )
+
+
+_register()

@@ -1,0 +1,149 @@
+"""What one device computes and communicates, operation by operation: the output of the law.
+
+Floor: model. Data only; amounts are symbolic. ``placement`` and ``backward`` make these, ``pricing`` gives them a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from attrs import evolve, field, frozen
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+Direction = Literal["forward", "input gradient", "weight gradient", "update"]
+CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "send"]
+
+
+@frozen
+class Work:
+    """One kernel on one device.
+
+    ``kind``: gemm, grouped_gemm, attention, pointwise, lookup, optimizer; ``flops`` executed [FLOP], ``model_flops``
+    what counts as useful work (without recomputation, attention without causal discount) [FLOP]; ``reads`` and
+    ``writes``: tensor name → bytes [B]; ``shape``: named extents for formulas that want them (m, n, k, groups, ...);
+    ``engine``: whose rate prices it (gemm, attention, vector); ``operand``: the tensor shared with work it may join.
+    """
+
+    name: str
+    direction: Direction
+    kind: str
+    flops: Expr
+    model_flops: Expr
+    reads: Mapping[str, Expr]
+    writes: Mapping[str, Expr]
+    shape: Mapping[str, Expr] = field(factory=dict)
+    engine: str = "vector"
+    operand: str = ""
+
+    @property
+    def bytes(self) -> Expr:
+        """Compulsory traffic to device memory [B]: every tensor read or written once."""
+        import sympy
+
+        return sympy.Add(*self.reads.values(), *self.writes.values())
+
+
+@frozen
+class Collective:
+    """A transfer among the devices of a group over ``atoms``.
+
+    ``elements``: of the whole tensor as one rank sees it (all-gather: the gathered result; reduce-scatter: the
+    input; all-reduce: the tensor; all-to-all: what one rank holds before; send: what is sent); ``format`` names the
+    number format; ``count``: how often in a row.
+    """
+
+    kind: CollectiveKind
+    tensor: str
+    op: str
+    direction: Direction
+    atoms: tuple[str, ...]
+    elements: Expr
+    format: str = "activation"
+    count: int = 1
+
+    @property
+    def name(self) -> str:
+        """How the tree calls it."""
+        return f"{self.kind.replace('_', '-')} {self.tensor}"
+
+
+@frozen
+class Alternatives:
+    """Several ways to do the same work; the cheapest is taken and named."""
+
+    name: str
+    direction: Direction
+    variants: Mapping[str, tuple[Work, ...]]
+
+
+Step = Work | Collective | Alternatives
+
+
+@frozen
+class Gradient:
+    """The gradient of one weight on one device: its local ``elements`` and the atoms over which it is a partial sum."""
+
+    weight: str
+    elements: Expr
+    partial: tuple[str, ...]
+    format: str
+
+
+def fused(steps: Iterable[Step]) -> list[Step]:
+    """Neighbouring work that real kernels do at once, as one piece.
+
+    Contractions of the same tensor are one matrix product (query, key and value; gate and up), and a chain of
+    pointwise operations is one pass over memory; what lies between is not read again.
+    """
+    result: list[Step] = []
+    for step in steps:
+        index = _partner(result, step)
+        if index is None or not isinstance(step, Work):
+            result.append(step)
+        else:
+            earlier = result[index]
+            assert isinstance(earlier, Work)
+            result[index] = _merge(earlier, step)
+    return result
+
+
+def _partner(done: list[Step], step: Step) -> int | None:
+    """Index of the earlier piece that ``step`` joins: products look back over other work, passes only one place."""
+    for back in range(1, min(8, len(done)) + 1):
+        earlier = done[-back]
+        if not isinstance(step, Work) or not isinstance(earlier, Work):
+            return None
+        if _fusible(earlier, step):
+            return len(done) - back
+        if step.kind != "gemm":
+            return None
+    return None
+
+
+def _fusible(a: Work, b: Work) -> bool:
+    if a.direction != b.direction or a.kind != b.kind or a.engine != b.engine:
+        return False
+    if a.kind == "gemm":
+        return bool(a.operand) and a.operand == b.operand
+    return a.kind == "pointwise" and any(name in b.reads for name in a.writes)
+
+
+def _merge(a: Work, b: Work) -> Work:
+    reads = {**a.reads, **{name: size for name, size in b.reads.items() if name not in a.writes}}
+    shape = dict(a.shape)
+    if a.kind == "gemm":
+        # Joined along the axis that the two do not share: outputs forward, the sum axis in the input gradient.
+        axis = "k" if a.direction == "input gradient" else "n"
+        shape[axis] = a.shape[axis] + b.shape[axis]
+    return evolve(
+        a,
+        name=f"{a.name} + {b.name}",
+        flops=a.flops + b.flops,
+        model_flops=a.model_flops + b.model_flops,
+        reads=reads,
+        writes={**a.writes, **b.writes},
+        shape=shape,
+    )

@@ -1,0 +1,1 @@
+"""Bundled architectures: how each `model_type` of a Hugging Face `config.json` becomes a graph."""

@@ -1,0 +1,16 @@
+"""What accelerators of all vendors share: host computers, and the links of nodes and networks.
+
+Floor: plugins. Uses the host's hook marker, the TOML catalog and the data base's folder.
+"""
+
+from __future__ import annotations
+
+from slipstick.core.host.hookspecs import hookimpl
+from slipstick.core.records.hardware_toml import TomlCatalog
+from slipstick.hwdb import FOLDER
+
+
+@hookimpl
+def slipstick_hardware() -> list[TomlCatalog]:
+    """The hosts and links of the data base; accelerators lie in the vendors' folders."""
+    return [TomlCatalog(FOLDER, origin="common")]

@@ -1,0 +1,1 @@
+"""Bundled parallel strategies: each states layouts, none writes a collective."""

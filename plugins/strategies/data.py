@@ -1,0 +1,50 @@
+"""Data parallelism, with the optimizer state (ZeRO-1), gradients (ZeRO-2) and weights (ZeRO-3) stored split over it.
+
+Source: Rajbhandari et al., arXiv:1910.02054 (ZeRO); stage 1 is what Megatron calls the distributed optimizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from slipstick.core.host.hookspecs import hookimpl
+from slipstick.core.model.interfaces.strategy import Constraint, Option, Strategy, divides
+from slipstick.core.model.layout import Rules, Split, Store
+from slipstick.core.model.mesh import Dimension
+
+
+class DataParallel(Strategy):
+    """``batch`` over dp; state stored flat over dp from the given ZeRO stage on."""
+
+    name = "data"
+    dimensions = (Dimension("dp", "data parallel degree", order=30),)
+    options = (
+        Option(
+            "zero",
+            "what is stored split over data parallel ranks: 1 optimizer state, 2 and gradients, 3 and weights; 0 nothing",
+            default=1,
+            choices=(0, 1, 2, 3),
+            tasks=("train",),
+        ),
+    )
+
+    def rules(self, options: Mapping[str, Any]) -> Rules:
+        stage = int(options.get("zero", 0))
+        kinds = ("optimizer", "gradient", "weight")[:stage]
+        return Rules((Split("batch", "dp"),), tuple(Store(kind, "flat", "dp") for kind in kinds))
+
+    def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
+        return (
+            divides(
+                ("dp", "micro_batch"),
+                "global_batch",
+                "data parallel degree times micro batch must divide the global batch",
+            ),
+        )
+
+
+@hookimpl
+def slipstick_strategies() -> list[Strategy]:
+    """Data parallelism."""
+    return [DataParallel()]

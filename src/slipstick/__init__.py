@@ -1,0 +1,44 @@
+"""slipstick: time, throughput and memory of LLM training and serving, each with the formula behind it.
+
+The public face. It may use every floor below, but imports none of them until a name is asked for
+(PEP 562), so that ``import slipstick`` costs nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from .core.errors import NotFeasible as NotFeasible
+    from .core.errors import PluginError as PluginError
+    from .core.errors import SlipstickError as SlipstickError
+    from .core.errors import UserError as UserError
+    from .core.host.host import Host as Host
+
+# Name of the public face → module that holds it. Type checkers read the block above; a test keeps the two equal.
+_HOMES = {
+    "Host": ".core.host.host",
+    "NotFeasible": ".core.errors",
+    "PluginError": ".core.errors",
+    "SlipstickError": ".core.errors",
+    "UserError": ".core.errors",
+}
+
+__all__ = ["Host", "NotFeasible", "PluginError", "SlipstickError", "UserError", "__version__"]
+
+
+def __getattr__(name: str) -> object:
+    """Import the home of ``name`` on first use and keep the object here."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'slipstick' has no attribute {name!r}")
+    value: object = getattr(import_module(home, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
