@@ -38,6 +38,7 @@ class Base:
 
     def __init__(self, folder: Path = FOLDER) -> None:
         self.catalogs = catalogs(folder)
+        self._loaded: dict[tuple[str, str], Record] = {}
 
     def names(self, kind: str) -> list[str]:
         """Every name of ``kind``, once for each catalog that has it."""
@@ -45,10 +46,13 @@ class Base:
 
     def load(self, kind: str, name: str) -> Record:
         """The record; ``UserError`` for an unknown one and for one that does not load."""
-        for catalog in self.catalogs:
-            if name in catalog.names(kind):
-                return catalog.load(kind, name, self.load)
-        raise unknown(kind, name, self.names(kind))
+        key = kind, name
+        if key not in self._loaded:
+            owner = next((catalog for catalog in self.catalogs if name in catalog.names(kind)), None)
+            if owner is None:
+                raise unknown(kind, name, self.names(kind))
+            self._loaded[key] = owner.load(kind, name, self.load)
+        return self._loaded[key]
 
 
 def problems(folder: Path = FOLDER) -> list[str]:

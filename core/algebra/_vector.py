@@ -33,15 +33,23 @@ def _where(condition: Any, x: Any, y: Any, out: Any) -> None:
     np.copyto(out, x, where=condition > 0)
 
 
+def _named_out(function: Any) -> Callable[[Any, Any, Any], Any]:
+    # numpy deprecates a third positional argument of maximum and minimum: people take it for a third number
+    def apply(a: Any, b: Any, out: Any) -> None:
+        function(a, b, out=out)
+
+    return apply
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
     "pow": np.power,
-    "max": np.maximum,
-    "min": np.minimum,
-    "or_max": np.fmax,
+    "max": _named_out(np.maximum),
+    "min": _named_out(np.minimum),
+    "or_max": _named_out(np.fmax),
     "eq": np.equal,
     "le": np.less_equal,
     "lt": np.less,
@@ -70,6 +78,7 @@ class _Grid:
         self.masks: dict[int, int] = {}
         self.data: dict[int, Any] = {}
         self.groups: list[list[int]] = []
+        self.dims: list[int] = []
         if 0 in self.shape:
             return
         rank = len(self.shape)
@@ -135,7 +144,7 @@ def run(tape: Tape, needed: Needed, slots: list[Any], names: tuple[str, ...], ch
 
     run_scalar(scalar, slots)
     results: dict[int, Any] = {}
-    if vector:
+    if grid.dims:
         _Walk(tape, grid, slots, masks, vector, names, max(int(chunk), 1)).run(results)
     found: dict[str, Value] = {}
     inputs = list(arrays)
@@ -156,9 +165,11 @@ def run(tape: Tape, needed: Needed, slots: list[Any], names: tuple[str, ...], ch
 def _array(value: Any, name: str) -> Any:
     try:
         array = np.asarray(value)
-        return array if array.dtype == np.float64 else array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise UserError(f"the input {name!r} is not an array of numbers: {shown(value)}") from None
+    except ValueError:  # rows of different lengths
+        array = np.asarray(None)
+    if array.dtype.kind not in "biuf":
+        raise UserError(f"the input {name!r} is not an array of numbers: {shown(value)}")
+    return array if array.dtype == np.float64 else array.astype(np.float64)
 
 
 class _Walk:

@@ -154,7 +154,7 @@ class Builder:
         same = self._same(name, slots, values)
         if same is not None:
             return same
-        if name in _COMMUTATIVE and slots[0] > slots[1]:
+        if name in _COMMUTATIVE and (self._ranks[slots[0]], slots[0]) > (self._ranks[slots[1]], slots[1]):
             slots = (slots[1], slots[0])
         return self._node((name, *slots), max(self._ranks[slot] for slot in slots))
 
@@ -325,4 +325,6 @@ _FUNCTIONS: dict[str, Callable[[Builder, list[int]], int]] = {
     "log": lambda b, args: b.op("log", *args),
     "exp": lambda b, args: b.op("exp", *args),
     "Abs": lambda b, args: b.op("abs", *args),
+    # the slope of Abs
+    "sign": lambda b, args: b.sub(b.op("lt", b.constant(0.0), *args), b.op("lt", *args, b.constant(0.0))),
 }

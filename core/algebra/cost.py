@@ -135,13 +135,15 @@ class Pipelined(Node):
     """``count`` iterations of ``body`` that overlap: the first takes the whole body, each further one the period.
 
     The period is the largest of ``periods``: the busiest resource (a pipeline's slowest stage) or the longest cycle
-    of dependencies from one iteration to the next. Source: modulo scheduling's two lower bounds, ResMII and RecMII
+    of dependencies from one iteration to the next. ``steady``: a loop that runs on and on, its first iteration long
+    past: every iteration takes the period. Source: modulo scheduling's two lower bounds, ResMII and RecMII
     (Rau, MICRO-27 1994); a pipeline of stages reaches them.
     """
 
     count: Expr
     body: Node
     periods: tuple[Node, ...]
+    steady: bool = False
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -151,7 +153,7 @@ class Pipelined(Node):
         from .functions import functions
 
         period = functions().fmax(*(p.expression() for p in self.periods))
-        return self.body.expression() + (self.count - 1) * period
+        return self.count * period if self.steady else self.body.expression() + (self.count - 1) * period
 
     def busy(self) -> dict[str, Expr]:
         return _added([(self.count, self.body)])
@@ -264,6 +266,9 @@ class TreeCompiler:
             count = b.expr(node.count)
             b.output(f"t{number}.count", count)
             about["count"] = str(node.count)
+            about["steady"] = node.steady
+            if node.steady:
+                return b.mul(count, b.max(slots[1:]))
             return b.add([slots[0], b.mul(b.sub(count, b.constant(1.0)), b.max(slots[1:]))])
         raise TypeError(f"no rule to compile a {type(node).__name__}")
 

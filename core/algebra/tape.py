@@ -171,16 +171,16 @@ class Tape:
         arrays = False
         for position in needed.inputs:
             try:
-                value = values[inputs[position]]
+                value: Any = values[inputs[position]]
             except KeyError:
                 raise _missing(inputs, needed.inputs, values) from None
             if isinstance(value, (int, float)):
                 slots[position] = float(value)
-            elif getattr(value, "ndim", 1) == 0:
-                slots[position] = _float(value, inputs[position])
-            else:
+            elif getattr(value, "ndim", 0) or isinstance(value, (list, tuple)):
                 slots[position] = value
                 arrays = True
+            else:
+                slots[position] = _float(value, inputs[position])
         if arrays:
             from ._vector import run
 
@@ -246,7 +246,7 @@ class Tape:
                 outputs=dict(body["outputs"]),
             )
             tape.check()
-        except (KeyError, TypeError, AttributeError, IndexError) as error:
+        except (KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
             raise ValueError(f"the tape is malformed: {error}") from error
         return tape
 
@@ -257,8 +257,7 @@ class Tape:
         if len(set(self.inputs)) != len(self.inputs):
             raise ValueError("the inputs of a tape have different names")
         slots = len(self.inputs) + len(self.constants)
-        for instruction in self.instructions:
-            name, *args = instruction
+        for name, *args in self.instructions:
             if ARITY.get(name) != len(args):
                 raise ValueError(f"no operation {shown(name)} of {len(args)} arguments")
             _check_slots(args, slots)
@@ -298,9 +297,11 @@ def _digest(body: Mapping[str, Any]) -> str:
 
 def _float(value: Any, name: str) -> float:
     try:
-        return float(value)
+        if hasattr(value, "__float__"):  # text has none, though float() would read it
+            return float(value)
     except (TypeError, ValueError):
-        raise UserError(f"the input {name!r} is {shown(value)}; give a number or an array of numbers") from None
+        pass
+    raise UserError(f"the input {name!r} is {shown(value)}; give a number or an array of numbers")
 
 
 def _missing(inputs: Sequence[str], needed: Iterable[int], values: Mapping[str, Value]) -> UserError:

@@ -18,7 +18,7 @@ from .axes import BATCH, EXPERTS, QUERY, ROUTED, Tensor, Weight
 from .latent import latent_gradient
 from .layout import Layout
 from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Lookup, Loss, Pointwise
-from .placement import Placed, Placer, Use, attention_work, ordered, reduction, stored_layout, width
+from .placement import ENGINES, Placed, Placer, Use, attention_work, ordered, reduction, stored_layout, width
 from .work import Collective, Gradient, Step, Work
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class BackwardPlacer(Placer):
         self.steps.append(
             Work(op.name, "input gradient", kind, flops, model,
                  {f"d({op.out.name})": dy, op.weight.name: self.weight_bytes(op, x, weight)},
-                 {f"d({op.x.name})": dx}, {"m": m, "n": k, "k": n, **rest}, "gemm", f"d({op.x.name})")
+                 {f"d({op.x.name})": dx}, {"m": m, "n": k, "k": n, **rest}, ENGINES[op.weight.format], f"d({op.x.name})")
         )  # fmt: skip
         self.contribute(op.x, x, partial)
         self.refetch(op.x, x, op.name)
@@ -172,7 +172,7 @@ class BackwardPlacer(Placer):
             Work(op.name, "weight gradient", kind, flops, model,
                  {op.x.name: dx, f"d({op.out.name})": dy},
                  {f"d({op.weight.name})": 2 * elements * width("gradient")},
-                 {"m": k, "n": n, "k": m, **rest}, "gemm", op.x.name)
+                 {"m": k, "n": n, "k": m, **rest}, ENGINES[op.weight.format], op.x.name)
         )  # fmt: skip
         rows = self.row_atoms(op.x, x) - frozenset(weight[EXPERTS])
         self.weight(op.weight, weight, rows)

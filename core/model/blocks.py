@@ -31,10 +31,6 @@ if TYPE_CHECKING:
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 
-MATRIX = ("gemm", "grouped_gemm", "attention")
-"""Kinds of work whose operations count as model and hardware FLOPs."""
-
-
 @frozen
 class Setting:
     """Everything the law needs besides the block: rules and mesh, prices and network, and the choices of a run."""
@@ -67,8 +63,8 @@ class BlockCost:
     """One block in one phase on one device.
 
     ``forward``, ``backward``: trees [s] (backward with what it recomputes); ``saved``: bytes kept from forward to
-    backward [B]; ``working``: bytes of the largest momentary working set [B]; ``model_flops`` of both passes over all
-    devices of the group; ``flops`` executed here by matrix work, both passes.
+    backward [B]; ``working``: bytes of the largest momentary working set [B]; ``model_flops`` and ``hardware_flops`` of
+    both passes over all devices of the group (hardware: what is recomputed counts again).
     """
 
     block: Block
@@ -79,7 +75,7 @@ class BlockCost:
     working: Expr
     weights: tuple[WeightShare, ...]
     model_flops: Expr
-    flops: Expr
+    hardware_flops: Expr
 
 
 def recomputed_ops(block: Block, mode: Recompute) -> frozenset[str]:
@@ -131,7 +127,7 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, recompute: Recom
         working,
         weights,
         sympy.Add(*(w.model_flops for w in _works(useful))),
-        sympy.Add(*(w.flops for w in _works(everything) if w.kind in MATRIX)),
+        sympy.Add(*(w.model_flops for w in _works(everything))),
     )
 
 

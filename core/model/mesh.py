@@ -24,13 +24,15 @@ class Dimension:
 
     ``order``: place in the mesh, smaller is more inward (neighbouring devices; tensor 10, context 20, data 30,
     pipeline 40). ``lenders``: dimensions whose devices this one regroups instead of adding devices of its own; it
-    takes from the first lender as much as that has, the rest from the next.
+    takes from the first lender as much as that has, the rest from the next. ``fills``: its degree is what the other
+    dimensions leave of the devices, unless it is given.
     """
 
     name: str
     title: str
     order: int = 50
     lenders: tuple[str, ...] = ()
+    fills: bool = False
 
 
 @frozen

@@ -48,6 +48,9 @@ if TYPE_CHECKING:
 
 FLOP = unit_symbol("FLOP")
 
+ENGINES = {"weight": "gemm", "expert": "expert", "high": "high"}
+"""Whose rate prices a product, by the format role of its weight."""
+
 
 @frozen
 class Phase:
@@ -284,7 +287,7 @@ class Placer:
                 op.name, "forward", shape["kind"], flops, model,
                 {op.x.name: self.size(op.x, x), op.weight.name: self.weight_bytes(op, x, weight)},
                 {op.out.name: self.size(op.out, out)},
-                {k: v for k, v in shape.items() if k != "kind"}, "gemm", op.x.name,
+                {k: v for k, v in shape.items() if k != "kind"}, ENGINES[op.weight.format], op.x.name,
             )
         )  # fmt: skip
         self.uses.append(

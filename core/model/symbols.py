@@ -34,6 +34,13 @@ def _register() -> None:
         ),
         OWNER,
     )
+    for engine, what in (("expert", "routed experts"), ("high", "layers that quantisation leaves alone")):
+        register(SymbolInfo(f"{engine}_rate", f"R_{{{engine}}}", "FLOP/s", f"dense matrix rate of {what}"), OWNER)
+    for name, latex, what in (
+        ("step_overhead", "t_{step}", "time on the host for each step"),
+        ("sequence_overhead", "t_{seq}", "time on the host for each sequence of a serving step"),
+    ):
+        register(SymbolInfo(name, latex, "s", what), OWNER)
     register(
         SymbolInfo("memory_utilisation", "u", "1", "fraction of device memory that a server may use", 0, 1), OWNER
     )

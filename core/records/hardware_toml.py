@@ -7,6 +7,8 @@ host, nothing else.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -346,33 +348,28 @@ class TomlCatalog:
         """The name of this catalog among those of all plugins: its origin."""
         return self.origin
 
-    def _files(self, kind: str) -> dict[str, Path]:
+    def _folders(self, kind: str) -> list[Path]:
         if kind not in KIND_FOLDERS:
             raise unknown("kind of record", kind, KIND_FOLDERS)
         folders = [self.folder / KIND_FOLDERS[kind] / self.part]
-        if kind == "accelerator" and not self.part:
-            folders.append(self.folder)
-        files: dict[str, Path] = {}
-        for folder in folders:
-            try:
-                entries = sorted(folder.glob("*.toml"))
-            except OSError:  # an unreadable folder offers nothing
-                continue
-            for path in entries:
-                if is_name(path.stem):
-                    files.setdefault(path.stem, path)
-        return files
+        return folders if kind != "accelerator" or self.part else [*folders, self.folder]
 
     def names(self, kind: str) -> tuple[str, ...]:
         """The names of the records of ``kind``, in order, from the file names alone: no file is opened."""
-        return tuple(sorted(self._files(kind)))
+        found: set[str] = set()
+        for folder in self._folders(kind):
+            with contextlib.suppress(OSError):  # a folder that is missing or unreadable offers nothing
+                found.update(entry[:-5] for entry in os.listdir(folder) if entry.endswith(".toml"))
+        return tuple(sorted(name for name in found if is_name(name)))
 
     def path(self, kind: str, name: str) -> Path:
         """The file of the record ``name`` of ``kind``; ``UserError`` if there is none."""
-        files = self._files(kind)
-        if name not in files:
-            raise unknown(kind, name, files)
-        return files[name]
+        if is_name(name):  # so that no name reaches a file outside of the folders
+            for folder in self._folders(kind):
+                path = folder / f"{name}.toml"
+                if path.exists():
+                    return path
+        raise unknown(kind, name, self.names(kind))
 
     def load(self, kind: str, name: str, resolve: Resolve | None = None) -> Record:
         """The record ``name`` of ``kind``; links are found by ``resolve``, by default in this catalog.
@@ -390,9 +387,9 @@ class TomlCatalog:
     def aliases(self, kind: str) -> dict[str, str]:
         """Alias → name of all records of ``kind``. Opens every file; one that does not load has no alias."""
         found: dict[str, str] = {}
-        for name, path in self._files(kind).items():
+        for name in self.names(kind):
             try:
-                listed = read_toml(path).get("aliases", [])
+                listed = read_toml(self.path(kind, name)).get("aliases", [])
             except UserError:
                 continue
             if isinstance(listed, list):

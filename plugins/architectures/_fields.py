@@ -17,9 +17,11 @@ _WORDS = (
     "task_specific_params unsloth_version unsloth_fixed "
     # tokens and generation
     "bos_token_id eos_token_id pad_token_id sep_token_id decoder_start_token_id unk_token_id "
-    "max_length max_new_tokens min_length "
-    "do_sample temperature top_p num_beams repetition_penalty use_cache cache_implementation suppress_tokens "
-    "forced_bos_token_id forced_eos_token_id begin_suppress_tokens bad_words_ids prefix "
+    "max_length max_new_tokens min_length do_sample early_stopping temperature top_k top_p typical_p prefix "
+    "num_beams num_beam_groups diversity_penalty length_penalty repetition_penalty exponential_decay_length_penalty "
+    "no_repeat_ngram_size encoder_no_repeat_ngram_size num_return_sequences remove_invalid_values bad_words_ids "
+    "output_scores return_dict_in_generate use_cache cache_implementation suppress_tokens begin_suppress_tokens "
+    "forced_bos_token_id forced_eos_token_id "
     # initialisation
     "initializer_range init_std init_device initializer_factor "
     # the library's own switches

@@ -77,6 +77,7 @@ class Mpt(Architecture):
         common(
             inner,
             "attn_type attn_impl softmax_scale prefix_lm attn_uses_sequence_id alibi alibi_bias_max qk_ln qk_gn",
+            "kv_n_heads tie_word_embeddings",
         )
         if inner.raw("attn_type") in ("multiquery_attention", "grouped_query_attention"):
             raise UserError(f"{inner.origin}: field 'attn_type' must be multihead_attention (what the model class has)")

@@ -39,7 +39,7 @@ class ErnieMoe(LlamaLike):
     name = "ernie4.5-moe"
     model_types = ("ernie4_5_moe",)
     tied = True
-    known = "moe_norm_min moe_capacity moe_gate moe_use_aux_free compression_ratio"
+    known = "moe_norm_min moe_capacity moe_gate moe_gate_act moe_use_aux_free use_rmsnorm num_nextn_predict_layers"
 
     def mixer(self, config: Configuration) -> Heads:
         bias = config.boolean("use_bias", False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
+from slipstick.core.errors import UserError
 from slipstick.core.host.hookspecs import hookimpl
 from slipstick.core.model.interfaces.architecture import Architecture
 from slipstick.core.records.configuration import Configuration
@@ -14,6 +15,9 @@ from slipstick.core.records.configuration import Configuration
 from ._fields import layer_types, on
 from ._llama_like import LlamaLike, every
 from ._plans import Heads, Mlp
+
+LETTERS = {"L": "sliding_attention", "G": "full_attention"}
+"""How files spell a pattern: local and global layers (``LLLG``)."""
 
 
 class Exaone4(LlamaLike):
@@ -28,9 +32,11 @@ class Exaone4(LlamaLike):
             config.ignore(("sliding_window_pattern", "layer_types"))
             return ["full_attention"] * layers
         pattern = config.raw("sliding_window_pattern")
-        if isinstance(pattern, str):  # "LLLG": local, local, local, global
-            return layer_types(config, layers, every(layers, len(pattern)))
-        return layer_types(config, layers, every(layers, config.integer("sliding_window_pattern", 4)))
+        if not isinstance(pattern, str):
+            return layer_types(config, layers, every(layers, config.integer("sliding_window_pattern", 4)))
+        if not pattern or set(pattern) - set(LETTERS):
+            raise UserError(f"{config.origin}: field 'sliding_window_pattern' must be a number or letters L and G")
+        return layer_types(config, layers, [LETTERS[pattern[i % len(pattern)]] for i in range(layers)])
 
     def mixer(self, config: Configuration) -> Heads:
         return Heads(qk_norm="shared", dropout=on(config, "attention_dropout"))

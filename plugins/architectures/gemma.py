@@ -14,7 +14,7 @@ from slipstick.core.model.graph import ModelGraph
 from slipstick.core.model.interfaces.architecture import Architecture
 from slipstick.core.records.configuration import Configuration
 
-from ._fields import common, layer_types
+from ._fields import common, grouped, layer_types
 from ._llama_like import LlamaLike, every
 from ._plans import Heads
 
@@ -26,7 +26,7 @@ class Gemma(LlamaLike):
     """Gemma 1."""
 
     name = "gemma"
-    model_types = ("gemma",)
+    model_types: ClassVar[tuple[str, ...]] = ("gemma",)
     tied = True
     head_dim = "required"
     known = "use_bidirectional_attention"
@@ -62,6 +62,22 @@ class Gemma3(Gemma2):
             return self.text_graph(config)
         common(config, VISION)
         return self.text_graph(config.section("text_config"), config, scope=TEXT_ONLY)
+
+    def sizes(self, config: Configuration) -> dict[str, int]:
+        # Published multimodal files name in text_config only what differs from the 4B model's language model, which is
+        # what the library's class assumes; the width and the number of layers are always there.
+        sizes = {
+            "hidden": config.integer("hidden_size"),
+            "heads": config.integer("num_attention_heads", 8, maximum=100_000),
+            "kv_heads": config.integer("num_key_value_heads", 4, maximum=100_000),
+            "head_dim": config.integer("head_dim", 256),
+            "vocab": config.integer("vocab_size", 262_208),
+        }
+        grouped(config, sizes["heads"], sizes["kv_heads"])
+        return sizes
+
+    def max_positions(self, config: Configuration) -> int:
+        return config.integer("max_position_embeddings", 131_072)
 
     def kinds(self, config: Configuration, layers: int) -> list[str]:
         return layer_types(config, layers, every(layers, config.integer("sliding_window_pattern", 6)))

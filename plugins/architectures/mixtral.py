@@ -115,8 +115,8 @@ class Dbrx(Architecture):
         common(config, "num_key_value_heads emb_pdrop attn_config ffn_config")
         attention, ffn = config.section("attn_config"), config.section("ffn_config")
         for section in (attention, ffn):
-            common(section, "dtype torch_dtype rope_theta")
-        common(ffn, "ffn_act_fn moe_jitter_eps moe_loss_weight moe_normalize_expert_weights hidden_size")
+            common(section, "dtype torch_dtype hidden_size tie_word_embeddings")
+        common(ffn, "ffn_act_fn moe_jitter_eps moe_loss_weight moe_normalize_expert_weights uniform_expert_assignment")
         hidden = config.integer("d_model")
         heads = config.integer("n_heads", maximum=MANY)
         kv_heads = attention.integer("kv_n_heads", maximum=MANY)

@@ -204,6 +204,7 @@ class Nemotron(LlamaLike):
 
     name = "nemotron"
     model_types = ("nemotron",)
+    known = "kv_channels"
     norm = "gain+bias"
 
     def mlp(self, config: Configuration) -> Mlp:

@@ -1,1 +1,1 @@
-"""The bundled software stacks."""
+"""Bundled software stacks."""

@@ -18,7 +18,7 @@ class DataParallel(Strategy):
     """``batch`` over dp; state stored flat over dp from the given ZeRO stage on."""
 
     name = "data"
-    dimensions = (Dimension("dp", "data parallel degree", order=30),)
+    dimensions = (Dimension("dp", "data parallel degree", order=30, fills=True),)
     options = (
         Option(
             "zero",

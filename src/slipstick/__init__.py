@@ -16,18 +16,52 @@ if TYPE_CHECKING:
     from .core.errors import PluginError as PluginError
     from .core.errors import SlipstickError as SlipstickError
     from .core.errors import UserError as UserError
+    from .core.host.hookspecs import hookimpl as hookimpl
     from .core.host.host import Host as Host
+    from .core.records.scenario import Scenario as Scenario
+    from .core.study.api import derive as derive
+    from .core.study.api import serve as serve
+    from .core.study.api import sweep as sweep
+    from .core.study.api import train as train
+    from .core.study.ask import Outcome as Outcome
+    from .core.study.derive import Derivation as Derivation
+    from .core.study.prediction import Prediction as Prediction
 
 # Name of the public face → module that holds it. Type checkers read the block above; a test keeps the two equal.
 _HOMES = {
+    "Derivation": ".core.study.derive",
     "Host": ".core.host.host",
     "NotFeasible": ".core.errors",
+    "Outcome": ".core.study.ask",
     "PluginError": ".core.errors",
+    "Prediction": ".core.study.prediction",
+    "Scenario": ".core.records.scenario",
     "SlipstickError": ".core.errors",
     "UserError": ".core.errors",
+    "derive": ".core.study.api",
+    "hookimpl": ".core.host.hookspecs",
+    "serve": ".core.study.api",
+    "sweep": ".core.study.api",
+    "train": ".core.study.api",
 }
 
-__all__ = ["Host", "NotFeasible", "PluginError", "SlipstickError", "UserError", "__version__"]
+__all__ = [
+    "Derivation",
+    "Host",
+    "NotFeasible",
+    "Outcome",
+    "PluginError",
+    "Prediction",
+    "Scenario",
+    "SlipstickError",
+    "UserError",
+    "derive",
+    "hookimpl",
+    "serve",
+    "sweep",
+    "train",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -90,12 +90,14 @@ def main() -> None:
         "presets": {},
     }
     for case in json.loads(CASES.read_text(encoding="utf-8")):
-        row: dict[str, Any] = {"parameters": parameters(small(case))}
+        config = small(case)
+        # Every key that the library's class writes: a family must know them all.
+        row: dict[str, Any] = {"fields": config.to_dict(), "parameters": parameters(config)}
         try:
             row["forward_flops"], row["training_flops"] = flops(small(case))
         except Exception as error:  # a class that cannot run at this size: said, and left out
             row["no_flops"] = f"{type(error).__name__}: {str(error).splitlines()[0][:120]}"
-        print(case["name"], row, file=sys.stderr)
+        print(case["name"], {k: v for k, v in row.items() if k != "fields"}, file=sys.stderr)
         counted["cases"][case["name"]] = row
     for path in sorted(PRESETS.glob("*.json")):
         fields = json.loads(path.read_text(encoding="utf-8"))
@@ -105,7 +107,19 @@ def main() -> None:
             print(path.stem, "not counted:", type(error).__name__, str(error).splitlines()[0][:200], file=sys.stderr)
         else:
             print(path.stem, counted["presets"][path.stem], file=sys.stderr)
-    COUNTS.write_text(json.dumps(counted, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    COUNTS.write_text(layout(counted), encoding="utf-8")
+
+
+def layout(counted: dict[str, Any]) -> str:
+    """JSON with one line a case, so that a change shows as the lines it touches."""
+    parts = []
+    for name, value in sorted(counted.items()):
+        if isinstance(value, dict) and value:
+            rows = ",\n".join(f"  {json.dumps(k)}: {json.dumps(v, sort_keys=True)}" for k, v in sorted(value.items()))
+            parts.append(f" {json.dumps(name)}: {{\n{rows}\n }}")
+        else:
+            parts.append(f" {json.dumps(name)}: {json.dumps(value)}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
 if __name__ == "__main__":

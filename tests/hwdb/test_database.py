@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from slipstick.core.records.hardware import Accelerator, Host, Link, Machine, Node
+from slipstick.core.records.hardware import Accelerator, Host, Link, Node
 from slipstick.core.records.hardware_toml import KIND_FOLDERS, assemble
 from slipstick.core.records.provenance import Quantity
 from slipstick.hwdb import FOLDER
@@ -31,10 +31,6 @@ def accelerator(name: str) -> Accelerator:
     record = BASE.load("accelerator", name)
     assert isinstance(record, Accelerator)
     return record
-
-
-def machine(name: str) -> Machine:
-    return assemble(accelerator(name), BASE.load)
 
 
 def quantities(kind: str, name: str) -> Iterator[tuple[str, Quantity]]:
@@ -94,12 +90,16 @@ def test_a_derived_value_says_how(name: str) -> None:
 
 
 def test_one_machine_loads_fast() -> None:
-    machine("h100-sxm")
-    start = time.perf_counter()
+    times = []
     for _ in range(10):
-        machine("h100-sxm")
-    # The budget is 10 ms each; the bound leaves room for a busy machine and fails on reading the whole base.
-    assert (time.perf_counter() - start) / 10 < 0.05
+        start = time.perf_counter()
+        base = Base()
+        chip = base.load("accelerator", "h100-sxm")
+        assert isinstance(chip, Accelerator)
+        assert assemble(chip, base.load).host is not None
+        times.append(time.perf_counter() - start)
+    # The budget is 10 ms; the bound leaves room for a busy machine and fails on reading the whole base.
+    assert min(times) < 0.05
 
 
 # --- laws of published machines -------------------------------------------------------------------------------

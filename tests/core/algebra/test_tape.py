@@ -1,4 +1,4 @@
-"""Tapes: arrays of any shape against one point at a time, missing inputs, JSON that is checked, and no numpy for numbers."""
+"""Tapes: arrays of any shape against one point at a time, missing inputs, checked JSON, no numpy for numbers."""
 
 from __future__ import annotations
 
@@ -235,7 +235,7 @@ def test_a_malformed_tape_is_refused_even_with_a_matching_checksum(field: str, v
     if field != "sha256":
         del data["sha256"]
         data["sha256"] = _digest(data)
-    with pytest.raises(ValueError, match=r"tape|slot|operation|float|convert"):
+    with pytest.raises(ValueError, match=r"the tape is malformed|another format"):
         Tape.from_json(data)
 
 

@@ -1,0 +1,213 @@
+"""An answer as a page: what was asked, the figures, memory, where the time goes, what was assumed.
+
+Floor: face. Uses the records of answers and the setting table; no rich, no sympy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..algebra.units import format_si
+from ..records.prediction import Answer, TreeNode
+from .figures import differing, figure_text, label, setting_text
+from .text import Block, Grid, Note, Pairs
+
+if TYPE_CHECKING:
+    from ..study.settings import SettingInfo
+
+    Infos = Mapping[str, SettingInfo]
+
+TOP = 5
+"""Groups shown of where the time goes."""
+
+_MAIN = {"train": "step", "serve": "tpot"}
+_KINDS = {
+    "gemm": "matrix products",
+    "grouped_gemm": "expert matrix products",
+    "attention": "attention",
+    "pointwise": "norms and pointwise work",
+    "lookup": "embedding look-up",
+    "optimizer": "optimizer update",
+    "sampling": "sampling",
+    "host": "host",
+    "all_reduce": "all-reduce",
+    "all_gather": "all-gather",
+    "reduce_scatter": "reduce-scatter",
+    "all_to_all": "all-to-all",
+    "send": "send and receive",
+}
+# Told on lines of their own, or of no interest to a person where they have their default.
+_HEADLINE = {
+    "devices", "global_batch", "micro_batch", "micro_batches", "sequence", "input_tokens", "output_tokens", "concurrency",
+    "numerics", "node", "precision", "kv_precision", "load_skew",
+}  # fmt: skip
+
+
+def answer_page(answer: Answer, infos: Infos, hint: str = "") -> list[Block]:
+    """One answer; ``hint``: the command that explains it."""
+    blocks: list[Block] = [Note(headline(answer), "title"), Pairs(tuple(_setting(answer, infos)))]
+    if not answer.feasible:
+        blocks += obstacles(answer)
+    figures = tuple((label(key), figure_text(key, value)) for key, value in answer.figures.items())
+    blocks.append(Pairs(figures, "Figures" if answer.calibrated else "Figures (uncalibrated)"))
+    blocks += [memory_table(answer), *time_table(answer)]
+    blocks += assumptions([answer])
+    if hint:
+        blocks.append(Note(f"formula: {hint}"))
+    return blocks
+
+
+def headline(answer: Answer) -> str:
+    """Task, model, number and kind of devices."""
+    devices = answer.setting.get("devices", 1)
+    node = answer.setting.get("node", "")
+    inside = f" ({node})" if node and node != answer.machine else ""
+    return f"{answer.task} {answer.model} on {setting_text('devices', devices)} × {answer.machine}{inside}"
+
+
+def obstacles(answer: Answer) -> list[Block]:
+    """Why an answer is not feasible, and what would be."""
+    blocks: list[Block] = []
+    for obstacle in answer.obstacles:
+        blocks.append(Note(f"NOT FEASIBLE: {obstacle.reason}", "warning"))
+        if obstacle.remedy:
+            blocks.append(Note(f"what would fit: {obstacle.remedy}"))
+    return blocks
+
+
+def memory_table(answer: Answer) -> Grid:
+    """The memory ledger of the fullest device."""
+    capacity = answer.capacity or 1.0
+    rows = [(row.name.replace("_", " "), format_si(row.bytes, "B"), f"{row.bytes / capacity:.1%}") for row in answer.ledger]
+    rows.append(("peak", format_si(answer.peak, "B"), f"{answer.peak / capacity:.1%}"))
+    stage = f", {answer.stage}" if answer.stage and answer.setting.get("pp", 1) != 1 else ""
+    title = f"Memory of the fullest device{stage} ({format_si(answer.capacity, 'B')} there)"
+    return Grid(("row", "bytes", "of capacity"), tuple(rows), title, right={1, 2})
+
+
+def time_table(answer: Answer) -> list[Block]:
+    """The largest groups of the main time, for the tree that ``bound_by`` speaks of."""
+    root = answer.trees.get(_MAIN.get(answer.task, "")) or next(iter(answer.trees.values()), None)
+    if root is None or root.seconds <= 0:
+        return []
+    groups = sorted(time_groups(root).items(), key=lambda pair: -pair[1])
+    rows = [(name, format_si(seconds, "s"), f"{seconds / root.seconds:.1%}") for name, seconds in groups[:TOP]]
+    rest = sum(seconds for _, seconds in groups[TOP:])
+    if rest > 0:
+        rows.append(("everything else", format_si(rest, "s"), f"{rest / root.seconds:.1%}"))
+    title = f"Where the time of {label({'step': 'step_time_s', 'tpot': 'tpot_s'}.get(root_name(answer), 'step'))} goes"
+    return [Grid(("part", "time", "share"), tuple(rows), f"{title}; bound by {answer.bound_by or 'nothing'}", right={1, 2})]
+
+
+def root_name(answer: Answer) -> str:
+    """The name of the tree behind the main figure."""
+    name = _MAIN.get(answer.task, "")
+    return name if name in answer.trees else next(iter(answer.trees), "")
+
+
+def time_groups(root: TreeNode) -> dict[str, float]:
+    """Seconds of the whole by kind of work: what the leaves add up to.
+
+    A leaf counts as often as it runs; what an overlap hides runs zero times.
+    """
+    found: dict[str, float] = {}
+
+    def visit(node: TreeNode) -> None:
+        if node.children:
+            for child in node.children:
+                visit(child)
+            return
+        name = _group(node)
+        found[name] = found.get(name, 0.0) + node.seconds * node.times
+
+    visit(root)
+    return found
+
+
+def assumptions(answers: Sequence[Answer]) -> list[Block]:
+    """What a reader has to know, each line once."""
+    lines = dict.fromkeys(line for answer in answers for line in answer.assumptions)
+    return [Note("")] * bool(lines) + [Note(line) for line in lines]
+
+
+def side_by_side(answers: Sequence[Answer], infos: Infos) -> list[Block]:
+    """Several answers, one column each: what differs, then the figures."""
+    asked = [{"model": a.model, "machine": a.machine, **a.setting} for a in answers]
+    rows: list[tuple[str, ...]] = []
+    varied = differing(asked) or ["devices"]
+    for key in varied:
+        rows.append((name_of(key, infos), *(setting_text(key, row.get(key)) for row in asked)))
+    keys = dict.fromkeys(key for answer in answers for key in answer.figures)
+    for key in keys:
+        rows.append((label(key), *(_cell(key, answer) for answer in answers)))
+    rows.append(("memory", *(format_si(answer.peak, "B") for answer in answers)))
+    rows.append(("of capacity", *(f"{answer.peak / (answer.capacity or 1.0):.0%}" for answer in answers)))
+    rows.append(("bound by", *(answer.bound_by for answer in answers)))
+    rows.append(("feasible", *("yes" if answer.feasible else "NO" for answer in answers)))
+    columns = ("", *(f"[{n}]" for n in range(1, len(answers) + 1)))
+    head = {"model": answers[0].model, "machine": answers[0].machine}
+    told = [head[key] for key in ("model", "machine") if key not in varied]
+    blocks: list[Block] = [Note(" ".join([answers[0].task, *told[:1], *(f"on {name}" for name in told[1:])]), "title")]
+    blocks.append(Grid(columns, tuple(rows), right=set(range(1, len(columns))), split=True))
+    for number, answer in enumerate(answers, 1):
+        for obstacle in answer.obstacles:
+            remedy = f"; what would fit: {obstacle.remedy}" if obstacle.remedy else ""
+            blocks.append(Note(f"[{number}] NOT FEASIBLE: {obstacle.reason}{remedy}", "warning"))
+    return blocks + assumptions(answers)
+
+
+def name_of(key: str, infos: Infos) -> str:
+    """A setting as the command line calls it."""
+    info = infos.get(key)
+    return info.flag.lstrip("-") if info else key.replace("_", " ")
+
+
+def _cell(key: str, answer: Answer) -> str:
+    """A figure without the words that its row says already."""
+    if key not in answer.figures:
+        return "–"
+    text = figure_text(key, answer.figures[key])
+    return text.removesuffix(" tokens/s").removesuffix(" TFLOP/s").removesuffix(" tokens")
+
+
+def _group(node: TreeNode) -> str:
+    kind = node.tags.get("kind", "")
+    name = _KINDS.get(kind) or kind.replace("_", " ") or node.name
+    over = node.tags.get("over", "")
+    return f"{name} over {over}" if over else name
+
+
+def _setting(answer: Answer, infos: Infos) -> list[tuple[str, str]]:
+    setting = dict(answer.setting)
+    degrees = [k for k in setting if k in infos and infos[k].kind == "count" and infos[k].owner != "core"]
+    layout = " · ".join(f"{k} {setting_text(k, setting[k])}" for k in degrees if setting[k] != 1) or "one device"
+    pairs = [("layout", layout)]
+    if answer.task == "train":
+        pairs.append(
+            (
+                "batch",
+                f"{setting_text('', setting.get('global_batch'))} sequences of {setting_text('', setting.get('sequence'))} "
+                f"tokens; micro batch {setting_text('', setting.get('micro_batch'))}, "
+                f"{setting_text('', setting.get('micro_batches'))} micro-batches",
+            )
+        )
+    else:
+        pairs.append(
+            (
+                "requests",
+                f"{setting_text('', setting.get('concurrency'))} at once, {setting_text('', setting.get('input_tokens'))} "
+                f"tokens in, {setting_text('', setting.get('output_tokens'))} out",
+            )
+        )
+    pairs.append(("precision", str(setting.get("numerics", setting.get("precision", "")))))
+    others = [
+        f"{name_of(key, infos)} {setting_text(key, value)}"
+        for key, value in setting.items()
+        if key not in _HEADLINE and key not in degrees
+    ]
+    if setting.get("load_skew", 1) != 1:
+        others.append(f"load-skew {setting['load_skew']:g}")
+    if others:
+        pairs.append(("settings", ", ".join(others)))
+    return pairs

@@ -1,0 +1,130 @@
+"""Number formats and recipes: how wide each role is kept, and at whose rate its products run.
+
+Floor: records. Uses errors and the hardware record. A width is in bytes per element, block scales included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import frozen
+
+from ..errors import UserError, unknown
+from .hardware import Accelerator
+
+WIDTHS: dict[str, float] = {
+    "fp32": 4.0,
+    "tf32": 4.0,
+    "bf16": 2.0,
+    "fp16": 2.0,
+    "fp8": 1.0,
+    "mxfp8": 1.0 + 1 / 32,
+    "int8": 1.0,
+    "nvfp4": 0.5 + 1 / 16,
+    "mxfp4": 0.5 + 1 / 32,
+    "fp4": 0.5,
+    "int4": 0.5 + 2 / 128,
+    "nf4": 0.5 + 1 / 128,
+}
+"""Bytes per element. MX formats share an 8-bit scale among 32 elements (OCP Microscaling 1.0), NVFP4 an 8-bit one among
+16; int4 is the usual group of 128 with a 16-bit scale; nf4 the double-quantised 0.127 bits of arXiv:2305.14314 rounded
+to one byte in 128."""
+
+_RATES: dict[str, tuple[str, ...]] = {
+    "fp32": ("fp32",),
+    "tf32": ("tf32", "fp32"),
+    "bf16": ("bf16",),
+    "fp16": ("fp16",),
+    "fp8": ("fp8", "bf16", "fp16"),
+    "mxfp8": ("fp8", "bf16", "fp16"),
+    "int8": ("int8", "bf16", "fp16"),
+    "nvfp4": ("fp4", "bf16", "fp16"),
+    "mxfp4": ("fp4", "bf16", "fp16"),
+    "fp4": ("fp4", "bf16", "fp16"),
+    # Weight-only formats: products run in 16 bits after the weights are expanded on chip.
+    "int4": ("bf16", "fp16"),
+    "nf4": ("bf16", "fp16"),
+}
+"""Which rate of an accelerator a product in a format uses: the first it has. Below its own, weights are expanded."""
+
+
+@frozen
+class Numerics:
+    """Widths by role [B], and the number format whose rate each engine runs at.
+
+    ``widths``: weight, expert, high, activation, cache, gradient, master, moment, mask, wide;
+    ``engines``: gemm, expert, high, attention, vector → format; ``title`` is printed with every answer.
+    """
+
+    name: str
+    title: str
+    widths: Mapping[str, float]
+    engines: Mapping[str, str]
+
+
+def rate_of(accelerator: Accelerator, number_format: str) -> tuple[float, str]:
+    """The dense rate [FLOP/s] at which an accelerator multiplies in a format, and the format it really runs in.
+
+    Errors: UserError where the accelerator has no rate for it, naming the formats it has.
+    """
+    for candidate in _RATES[number_format]:
+        if candidate in accelerator.rates:
+            return accelerator.rates[candidate].value, candidate
+    has = ", ".join(accelerator.rates)
+    raise UserError(f"{accelerator.name} has no {number_format} rate; it has {has} (choose another --precision)")
+
+
+TRAINING: dict[str, Numerics] = {
+    name: Numerics(
+        name,
+        title,
+        {
+            "weight": width, "expert": width, "high": width, "activation": width, "cache": width,
+            "gradient": 4.0, "master": master, "moment": 8.0, "mask": 1.0, "wide": 4.0,
+        },
+        {"gemm": gemm, "expert": gemm, "high": high, "attention": high, "vector": "fp32"},
+    )
+    for name, title, width, master, gemm, high in (
+        ("bf16", "BF16 with FP32 master weights and gradients", 2.0, 4.0, "bf16", "bf16"),
+        ("fp16", "FP16 with FP32 master weights and gradients", 2.0, 4.0, "fp16", "fp16"),
+        ("fp8", "FP8 linear layers, the rest BF16, FP32 master weights and gradients", 2.0, 4.0, "fp8", "bf16"),
+        ("tf32", "FP32 with TF32 products", 4.0, 0.0, "tf32", "tf32"),
+        ("fp32", "FP32", 4.0, 0.0, "fp32", "fp32"),
+    )
+}  # fmt: skip
+"""Training recipes. Adam keeps two FP32 moments (8 B); gradients accumulate in FP32, as Megatron-LM does."""
+
+
+def training_numerics(name: str) -> Numerics:
+    """The recipe of that name. Errors: UserError with the known ones."""
+    if name not in TRAINING:
+        raise unknown("training precision", name, TRAINING)
+    return TRAINING[name]
+
+
+def serving_numerics(precision: str, cache: str, quantization: Mapping[str, str], dtype: str) -> Numerics:
+    """How a served model is kept: as its configuration says, unless ``precision`` or ``cache`` override it.
+
+    ``precision`` "auto" follows the configuration's quantisation (weights, experts), else its dtype; any other format
+    applies to all linear layers. Norms, embeddings and the output layer stay in 16 bits.
+    """
+    base = dtype if dtype in ("bf16", "fp16", "fp32") else "bf16"
+    if precision == "auto":
+        weight, expert = quantization.get("weight", base), quantization.get("expert", quantization.get("weight", base))
+        name = "as configured"
+    else:
+        weight = expert = name = precision
+    kept = quantization.get("cache", base) if cache == "auto" else cache
+    for number_format in (weight, expert, kept):
+        if number_format not in WIDTHS:
+            raise unknown("serving precision", number_format, ["auto", *WIDTHS])
+    title = f"weights {weight}" + (f", experts {expert}" if expert != weight else "") + f", cache {kept}"
+    return Numerics(
+        name,
+        title,
+        {
+            "weight": WIDTHS[weight], "expert": WIDTHS[expert], "high": WIDTHS[base], "activation": WIDTHS[base],
+            "cache": WIDTHS[kept], "gradient": 0.0, "master": 0.0, "moment": 0.0, "mask": 1.0, "wide": 4.0,
+        },
+        {"gemm": weight, "expert": expert, "high": base, "attention": base, "vector": "fp32"},
+    )  # fmt: skip

@@ -1,0 +1,122 @@
+"""An answer: figures with units, the tree that explains them, the ledger, and how far they can be trusted.
+
+Floor: records. Plain data (no sympy, no numpy); ``to_json`` is the documented schema that ``--json`` prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import field, frozen
+
+SCHEMA = 1
+"""Version of the JSON schema; keys are only ever added within a version (docs/json.md)."""
+
+
+@frozen
+class TreeNode:
+    """One node of the cost tree with its value.
+
+    ``seconds``: one execution; ``times``: how often it runs in the whole answer; ``share``: of the root's time;
+    ``bound_by``: compute, memory, link, latency or host; ``formula``, ``inputs`` and ``parameters`` for a leaf;
+    ``chosen``: the winning variant of a choice.
+    """
+
+    name: str
+    kind: str
+    seconds: float
+    times: float
+    share: float
+    bound_by: str
+    formula: str = ""
+    text: str = ""
+    inputs: Mapping[str, tuple[str, float]] = field(factory=dict)
+    parameters: Mapping[str, float] = field(factory=dict)
+    terms: Mapping[str, float] = field(factory=dict)
+    chosen: str = ""
+    tags: Mapping[str, str] = field(factory=dict)
+    children: tuple[TreeNode, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The node and everything below it."""
+        found: dict[str, Any] = {
+            "name": self.name, "kind": self.kind, "seconds": self.seconds, "times": self.times, "share": self.share,
+            "bound_by": self.bound_by,
+        }  # fmt: skip
+        if self.formula:
+            found["formula"] = self.formula
+            found["text"] = self.text
+            found["inputs"] = {name: {"expression": e, "value": v} for name, (e, v) in self.inputs.items()}
+            found["parameters"] = dict(self.parameters)
+            found["terms"] = dict(self.terms)
+        if self.chosen:
+            found["chosen"] = self.chosen
+        if self.tags:
+            found["tags"] = dict(self.tags)
+        if self.children:
+            found["children"] = [child.to_json() for child in self.children]
+        return found
+
+
+@frozen
+class LedgerRow:
+    """One row of the memory ledger of the fullest stage: ``bytes`` and the expression behind them."""
+
+    name: str
+    bytes: float
+    text: str
+    moments: tuple[str, ...]
+
+
+@frozen
+class Obstacle:
+    """Why a setting is not feasible: ``reason`` in words, ``row`` of the ledger that overflows, what would fit."""
+
+    reason: str
+    row: str = ""
+    remedy: str = ""
+
+
+@frozen
+class Answer:
+    """All plain figures of one prediction.
+
+    ``figures``: name → value in SI units (the keys of the schema); ``ledger`` and ``stage``: the fullest stage;
+    ``capacity``: bytes of one device; ``trees``: name → tree; ``setting``: every value that went in, defaults
+    included; ``assumptions``: lines to print with the answer.
+    """
+
+    task: str
+    model: str
+    machine: str
+    setting: Mapping[str, Any]
+    figures: Mapping[str, Any]
+    ledger: tuple[LedgerRow, ...]
+    stage: str
+    peak: float
+    capacity: float
+    trees: Mapping[str, TreeNode]
+    bound_by: str
+    feasible: bool
+    obstacles: tuple[Obstacle, ...] = ()
+    calibrated: bool = False
+    assumptions: tuple[str, ...] = ()
+
+    def to_json(self, *, tree: bool = True) -> dict[str, Any]:
+        """The answer under the documented schema."""
+        found: dict[str, Any] = {
+            "schema": SCHEMA, "task": self.task, "model": self.model, "machine": self.machine,
+            "setting": dict(self.setting), **self.figures,
+            "memory_bytes": {"peak": self.peak, "capacity": self.capacity, "stage": self.stage,
+                             **{row.name: row.bytes for row in self.ledger}},
+            "feasible": self.feasible,
+            "obstacles": [
+                {"reason": o.reason, **({"row": o.row} if o.row else {}), **({"remedy": o.remedy} if o.remedy else {})}
+                for o in self.obstacles
+            ],
+            "calibrated": self.calibrated, "bound_by": self.bound_by, "assumptions": list(self.assumptions),
+        }  # fmt: skip
+        if tree:
+            found["tree"] = {name: node.to_json() for name, node in self.trees.items()}
+        return found

@@ -1,0 +1,196 @@
+"""Figures of one setting, put together: from the values of a compiled program to an ``Answer``.
+
+Floor: study. Plain numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..algebra.units import format_si
+from ..model.memory import row_values
+from ..records.prediction import Answer, LedgerRow, Obstacle
+from .case import Case, is_broken
+from .tree import valued_tree
+
+SECONDS_PER_DAY = 86_400.0
+SECONDS_PER_HOUR = 3_600.0
+
+
+def answer(case: Case, settings: Mapping[str, Any]) -> Answer:
+    """Everything about one numeric setting. It is given even where the setting is not feasible, with the obstacles."""
+    values = case.complete(settings)
+    out = case.program.evaluate(values)
+    figures = training_figures(case, values, out) if case.task == "train" else serving_figures(case, values, out)
+    stage = fullest_stage(case, out)
+    rows = row_values(case.program.ledger, out, stage)
+    described = case.program.ledger["stages"][stage]
+    ledger = tuple(
+        LedgerRow(row["name"], float(rows[row["name"]]), row["text"], tuple(row["moments"])) for row in described["rows"]
+    )
+    peak = float(out["memory.peak"])
+    parameters = {name: float(v) for name, v in values.items() if isinstance(v, (int, float))}
+    trees = {name: valued_tree(case.program, root, out, parameters) for name, root in case.program.roots.items()}
+    main = trees["step" if case.task == "train" else "tpot"]
+    obstacles = tuple(find_obstacles(case, settings, values, figures, ledger, peak))
+    return Answer(
+        case.task, case.graph.name, case.machine.name, shown_setting(case, values), figures, ledger,
+        described["label"], peak, case.machine.accelerator.memory, trees, main.bound_by, not obstacles, obstacles,
+        case.calibrated, tuple(assumption_lines(case, values)),
+    )  # fmt: skip
+
+
+def shown_setting(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Every setting with its value, defaults and what follows from others included."""
+    names = [d.name for d in case.plan.dimensions]
+    task = (
+        ["global_batch", "micro_batch", "micro_batches", "sequence"]
+        if case.task == "train"
+        else ["input_tokens", "output_tokens", "concurrency", "memory_utilisation"]
+    )
+    found: dict[str, Any] = {"devices": _plain(values["devices"])}
+    found.update({name: _plain(values[name]) for name in (*names, *task)})
+    found.update({name: value for name, value in case.structure.items() if name not in found and value is not None})
+    found["numerics"] = case.numerics.title
+    found["node"] = case.machine.node.name
+    found["load_skew"] = _plain(values["load_skew"])
+    return found
+
+
+def _plain(value: Any) -> Any:
+    """A whole number as an int."""
+    number = float(value)
+    return int(number) if number == int(number) else number
+
+
+def training_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
+    """Step time, throughput, utilisation; totals of a run where tokens are given. Works on arrays too."""
+    devices = values["devices"]
+    step = out["step_time"]
+    tokens = values["global_batch"] * values["sequence"]
+    peak = case.fixed["gemm_rate"] * devices
+    figures = {
+        "step_time_s": step,
+        "tokens_per_s": tokens / step,
+        "tokens_per_s_per_device": tokens / step / devices,
+        "tflops_per_device": out["model_flops"] / step / devices / 1e12,
+        "hardware_tflops_per_device": out["hardware_flops"] / step / devices / 1e12,
+        "mfu": out["model_flops"] / step / peak,
+        "hfu": out["hardware_flops"] / step / peak,
+    }
+    if values.get("tokens") is not None:
+        seconds = values["tokens"] / figures["tokens_per_s"]
+        figures["run_days"] = seconds / SECONDS_PER_DAY
+        figures["run_device_hours"] = seconds / SECONDS_PER_HOUR * devices
+        if values.get("price") is not None:
+            figures["run_cost_usd"] = figures["run_device_hours"] * values["price"]
+    elif values.get("price") is not None:
+        figures["cost_per_million_tokens_usd"] = _per_million(values, figures["tokens_per_s"])
+    return figures
+
+
+def serving_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
+    """Latencies, throughput and capacity. Works on arrays too."""
+    figures = {
+        "ttft_s": out["ttft"],
+        "tpot_s": out["tpot"],
+        "output_tokens_per_s": out["output_tokens_per_s"],
+        "output_tokens_per_s_per_device": out["output_tokens_per_s"] / values["devices"],
+        "tokens_per_s_per_request": 1 / out["tpot"],
+        "request_s": out["ttft"] + (values["output_tokens"] - 1) * out["tpot"],
+        "kv_capacity_tokens": out["kv_capacity_tokens"],
+        "max_concurrency": out["max_concurrency"],
+    }
+    if values.get("price") is not None:
+        figures["cost_per_million_tokens_usd"] = _per_million(values, figures["output_tokens_per_s"])
+    return figures
+
+
+def _per_million(values: Mapping[str, Any], rate: Any) -> Any:
+    return values["price"] * values["devices"] / SECONDS_PER_HOUR / rate * 1e6
+
+
+def fullest_stage(case: Case, out: Mapping[str, Any]) -> int:
+    """Number of the candidate stage whose peak is the largest."""
+    stages = range(len(case.program.ledger["stages"]))
+    return max(stages, key=lambda i: float(out[f"memory.{i}.peak"]))
+
+
+def find_obstacles(
+    case: Case,
+    settings: Mapping[str, Any],
+    values: Mapping[str, Any],
+    figures: Mapping[str, Any],
+    ledger: tuple[LedgerRow, ...],
+    peak: float,
+) -> list[Obstacle]:
+    """Why a setting is not feasible: broken conditions, memory that overflows, limits that are not met."""
+    found = [Obstacle(f"{c.message} ({_numbers(c, values)})") for c, broken in case.violations(values) if bool(broken)]
+    if found:
+        return found
+    capacity = case.machine.accelerator.memory
+    if peak > capacity:
+        from .remedies import remedy
+
+        own = [row for row in ledger if row.name != "reserve"]
+        largest = max(own, key=lambda row: row.bytes)
+        needs = f"{format_si(peak, 'B', 3)} of {format_si(capacity, 'B', 3)}"
+        found.append(
+            Obstacle(
+                f"does not fit: needs {needs} on the fullest device; the largest row is {largest.name} "
+                f"({format_si(largest.bytes, 'B', 3)})",
+                largest.name,
+                remedy(case, settings),
+            )
+        )
+    for name, limit, unit in (("tpot_s", "max_tpot", "s"), ("ttft_s", "max_ttft", "s")):
+        bound = values.get(limit)
+        if bound is not None and figures.get(name) is not None and figures[name] > bound:
+            found.append(
+                Obstacle(f"{name[:-2]} is {format_si(figures[name], unit, 3)}, longer than the {format_si(bound, unit, 3)} asked for")
+            )
+    return found
+
+
+def _numbers(constraint: Any, values: Mapping[str, Any]) -> str:
+    names = dict.fromkeys((*constraint.left, *constraint.right))
+    hidden = {"mesh_devices": "product", "reachable_devices": "reach", "layers_total": "layers"}
+    return ", ".join(f"{hidden.get(name, name)} {_plain(values[name])}" for name in names)
+
+
+def feasible_mask(case: Case, values: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """For arrays: where every condition holds, and for each broken condition where it is broken first."""
+    import numpy as np
+
+    shape = np.broadcast_shapes(*(np.shape(v) for v in values.values()))
+    open_ = np.ones(shape, dtype=bool)
+    reasons: dict[str, Any] = {}
+    for constraint in case.constraints():
+        broken = is_broken(constraint, values)
+        if broken is not None:
+            first = np.broadcast_to(broken, shape) & open_
+            if first.any():
+                reasons[constraint.message] = first
+                open_ = open_ & ~first
+    return open_, reasons
+
+
+def assumption_lines(case: Case, values: Mapping[str, Any]) -> list[str]:
+    """What a reader has to know beside the figures."""
+    lines = list(case.assumptions)
+    if not case.calibrated:
+        rates = {n: q.value for n, q in case.coefficients.items() if n.startswith(("compute", "memory_eff", "link_eff"))}
+        told = ", ".join(f"{n.removeprefix('compute_efficiency@').replace('_efficiency', '')} {v:g}" for n, v in rates.items())
+        lines.append(f"uncalibrated: datasheet rates times stated efficiencies ({told})")
+    if case.task == "serve":
+        lines.append("ttft is the prefill of one unqueued request; tpot a decode step at mean context, no prefill beside it")
+        tokens = values["input_tokens"] + values["output_tokens"]
+    else:
+        tokens = values["sequence"]
+    if case.graph.max_positions and tokens > case.graph.max_positions:
+        lines.append(f"{_plain(tokens):,} tokens exceed the model's {case.graph.max_positions:,} positions")
+    for key in ("text_only", "note"):
+        if key in case.graph.facts:
+            lines.append(case.graph.facts[key])
+    return lines

@@ -1,0 +1,119 @@
+"""What building both kinds of programs shares: the setting of the law, stage sums, weights in memory.
+
+Floor: study. Imports sympy; only imported when a program is built.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+import sympy
+
+from ..algebra.cost import Node, Repeat, Sequence
+from ..algebra.symbols import symbol
+from ..model import symbols as _registered  # noqa: F401  # registers the law's symbols
+from ..model.blocks import BlockCost, Setting, WeightShare
+from ..model.collectives import Network
+from ..model.graph import Block
+from ..model.mesh import Mesh
+from ..model.placement import width
+from ..model.stages import Stage
+from .plan import Plan
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+
+def setting_of(plan: Plan) -> Setting:
+    """Rules, mesh, prices and network of a plan."""
+    recompute = plan.recompute
+    assert recompute in ("none", "selective", "full")
+    return Setting(
+        plan.rules,
+        Mesh.of(plan.dimensions),
+        plan.family,
+        Network(plan.tiers),
+        recompute,  # type: ignore[arg-type]  # narrowed by the assertion above
+    )
+
+
+def stage_degree(plan: Plan, mesh: Mesh) -> Expr:
+    """Number of pipeline stages."""
+    schedule = plan.schedule
+    return mesh.degree(mesh.view(schedule.dimension)) if schedule else sympy.Integer(1)
+
+
+def stage_atoms(plan: Plan, mesh: Mesh) -> tuple[str, ...]:
+    """The atoms that stages lie on."""
+    schedule = plan.schedule
+    return mesh.view(schedule.dimension) if schedule else ()
+
+
+def over_stage(
+    stage: Stage, costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, pick: Callable[[BlockCost], Expr]
+) -> Expr:
+    """A quantity of blocks summed over what one stage holds."""
+    parts = [stage.embedding * pick(embedding), stage.output * pick(output)]
+    parts += [count * pick(costs[block]) for block, count in stage.layers]
+    return sympy.Add(*parts)
+
+
+def layers_node(
+    name: str, layers: Iterable[tuple[Block, Expr]], costs: dict[Block, BlockCost], pick: Callable[[BlockCost], Node | None]
+) -> list[Node]:
+    """A repeat node for each kind of layer."""
+    nodes: list[Node] = []
+    for block, count in layers:
+        body = pick(costs[block])
+        if body is not None:
+            nodes.append(Repeat(f"{name}: {block.name}", count, body))
+    return nodes
+
+
+def stage_node(
+    stage: Stage,
+    costs: dict[Block, BlockCost],
+    embedding: BlockCost,
+    output: BlockCost,
+    pick: Callable[[BlockCost], Node | None],
+    extra: Iterable[Node] = (),
+) -> Node:
+    """The time of everything one stage does for one pass."""
+    nodes: list[Node] = []
+    for present, cost in ((stage.embedding, embedding), (stage.output, output)):
+        body = pick(cost)
+        if body is not None:
+            nodes.append(Repeat(f"{cost.block.name} if here", present, body))
+    nodes[1:1] = layers_node("layers", stage.layers, costs, pick)
+    return Sequence(stage.label, (*nodes, *extra))
+
+
+def stored_weights(share: WeightShare, mesh: Mesh) -> Expr:
+    """Bytes of a stored weight."""
+    return share.elements * width(share.weight.format) / mesh.degree(share.flat_weight)
+
+
+def tied_apart(stage: Stage, cost: BlockCost, pick: Callable[[WeightShare], Expr]) -> Expr:
+    """A sum over the output block's weights on a stage: a tied one is there already beside the embedding."""
+    own = sympy.Add(*(pick(w) for w in cost.weights if not w.weight.tied))
+    tied = sympy.Add(*(pick(w) for w in cost.weights if w.weight.tied))
+    return stage.output * own + stage.output * (1 - stage.embedding) * tied
+
+
+def weights_over_stage(
+    stage: Stage, costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, pick: Callable[[WeightShare], Expr]
+) -> Expr:
+    """A sum over all weights that a stage holds."""
+
+    def total(cost: BlockCost) -> Expr:
+        return sympy.Add(*(pick(w) for w in cost.weights))
+
+    parts = [stage.embedding * total(embedding), tied_apart(stage, output, pick)]
+    parts += [count * total(costs[block]) for block, count in stage.layers]
+    return sympy.Add(*parts)
+
+
+def ones(names: Iterable[str]) -> Expr:
+    """The product of symbols."""
+    return sympy.Mul(*(symbol(name) for name in names))

@@ -1,0 +1,320 @@
+"""One training step as a cost tree and a memory ledger.
+
+Floor: study. Imports sympy; only imported when a program is built.
+
+A step: micro-batches through the pipeline (each a forward and a backward pass of every layer); gradients that are
+partial sums are reduced; the optimizer updates what this device owns; updated weights are gathered where they are
+stored whole. Every collective comes from the law; here parts are put in order and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import sympy
+from attrs import frozen
+
+from ..algebra.compile import Builder
+from ..algebra.cost import Node, Pipelined, Repeat, Sequence, TreeCompiler
+from ..algebra.functions import functions
+from ..algebra.symbols import symbol, unit_symbol
+from ..model.axes import BATCH, CONTEXT, HIDDEN, QUERY, Tensor, axis
+from ..model.blocks import BlockCost, Setting, WeightShare, block_cost
+from ..model.collectives import collective_node
+from ..model.graph import Block
+from ..model.memory import Ledger, Row, compile_ledgers
+from ..model.placement import Phase, elements, ordered, stored_layout, width
+from ..model.pricing import work_leaf
+from ..model.stages import Stage, candidate_stages, kinds, whole_model
+from ..model.work import Collective, Work
+from .build import over_stage, setting_of, stage_atoms, stage_degree, stage_node, stored_weights, weights_over_stage
+from .plan import Plan
+from .program import Program
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+ORDER = ("sequence", "tp", "ep", "pp", "dp", "micro_batch", "micro_batches", "global_batch")
+"""Inputs that a sweep varies, from the one that changes least to the one that changes most."""
+
+OPTIMIZER_FLOPS = 12
+"""Operations of one Adam update of one element."""
+
+
+@frozen(eq=False)
+class TrainingModel:
+    """The parts of a step, before they are compiled: for programs, symbolic answers and tests alike."""
+
+    plan: Plan
+    setting: Setting
+    phase: Phase
+    embedding: BlockCost
+    output: BlockCost
+    costs: dict[Block, BlockCost]
+    stages: tuple[Stage, ...]
+    step: Node
+    ledgers: tuple[Ledger, ...]
+    model_flops: Expr
+    hardware_flops: Expr
+
+
+def training_model(plan: Plan) -> TrainingModel:
+    """Derive everything for a plan."""
+    setting = setting_of(plan)
+    mesh = setting.mesh
+    phase = Phase(
+        "train",
+        {BATCH: symbol("micro_batch") * symbol("dp"), QUERY: symbol("sequence"), CONTEXT: symbol("sequence")},
+        training=True,
+        fused_attention=plan.fused_attention,
+    )
+    graph = plan.graph
+    embedding = block_cost(graph.embedding, phase, setting, recompute="none")
+    output = block_cost(graph.output, phase, setting, recompute="none")
+    extra = [block_cost(graph.extras[name], phase, setting) for name in plan.extras]
+    if extra:
+        output = _joined(output, extra)
+    stages = tuple(candidate_stages(graph, stage_degree(plan, mesh)))
+    costs = {block: block_cost(block, phase, setting) for block in kinds(stages)}
+    step = _step(plan, setting, phase, embedding, output, costs, stages)
+    ledgers = tuple(_ledger(plan, setting, embedding, output, costs, stage) for stage in stages)
+    micro_batches = symbol("micro_batches")
+    everything = [(embedding, sympy.Integer(1)), (output, sympy.Integer(1))]
+    everything += [(costs[block], count) for block, count in whole_model(graph)]
+    model_flops = micro_batches * sympy.Add(*(count * cost.model_flops for cost, count in everything))
+    hardware = micro_batches * sympy.Add(*(count * cost.hardware_flops for cost, count in everything))
+    return TrainingModel(
+        plan, setting, phase, embedding, output, costs, stages, step, ledgers, model_flops, hardware
+    )  # fmt: skip
+
+
+def _joined(output: BlockCost, extra: list[BlockCost]) -> BlockCost:
+    """The output block together with extra layers that run beside it on the last stage."""
+    from attrs import evolve
+
+    parts = [*extra, output]
+    return evolve(
+        output,
+        forward=Sequence("output forward", tuple(p.forward for p in parts)),
+        backward=Sequence("output backward", tuple(p.backward for p in parts if p.backward is not None)),
+        saved=sympy.Add(*(p.saved for p in parts)),
+        working=functions().fmax(*(p.working for p in parts)),
+        weights=tuple(w for p in parts for w in p.weights),
+        model_flops=sympy.Add(*(p.model_flops for p in parts)),
+        hardware_flops=sympy.Add(*(p.hardware_flops for p in parts)),
+    )
+
+
+def _pass(cost: BlockCost) -> Node:
+    """Forward and backward of one block for one micro-batch."""
+    parts = (cost.forward,) if cost.backward is None else (cost.forward, cost.backward)
+    return Sequence(cost.block.name, parts)
+
+
+def boundary(plan: Plan, setting: Setting, phase: Phase) -> Collective:
+    """What one stage hands to the next: the residual stream as it is stored."""
+    stream = Tensor("stream", (axis(BATCH), axis(QUERY), axis(HIDDEN)))
+    layout = stored_layout(stream, setting.rules, setting.mesh)
+    return Collective(
+        "send", "stream", "stage boundary", "forward", stage_atoms(plan, setting.mesh),
+        elements(stream, layout, setting.mesh, phase),
+    )  # fmt: skip
+
+
+def _step(
+    plan: Plan,
+    setting: Setting,
+    phase: Phase,
+    embedding: BlockCost,
+    output: BlockCost,
+    costs: dict[Block, BlockCost],
+    stages: tuple[Stage, ...],
+) -> Node:
+    mesh, family, network = setting.mesh, setting.family, setting.network
+    passes = {id(cost): _pass(cost) for cost in (embedding, output, *costs.values())}
+
+    def pick(cost: BlockCost) -> Node:
+        return passes[id(cost)]
+
+    degree = stage_degree(plan, mesh)
+    send = collective_node(boundary(plan, setting, phase), mesh, network, family, phase.name)
+    hop = Repeat("to and from the next stage", sympy.Integer(2), send)
+    fill = Sequence(
+        "one micro-batch through all stages",
+        (
+            pick(embedding),
+            *(Repeat(f"{block.name} layers", count, pick(costs[block])) for block, count in whole_model(plan.graph)),
+            pick(output),
+            Repeat("stage boundaries", degree - 1, hop),
+        ),
+    )
+    periods = tuple(stage_node(stage, costs, embedding, output, pick, (hop,)) for stage in stages)
+    micro = Pipelined("micro-batches through the pipeline", symbol("micro_batches"), fill, periods)
+    parts: list[Node] = [micro]
+    held = _buckets(costs, embedding, output, stages)
+    reductions = [
+        collective_node(c, mesh, network, family, phase.name)
+        for partial, flat, early, size in held
+        for c in _reductions(partial, flat, early, size, setting)
+    ]
+    if reductions:
+        parts.append(Sequence("reduce gradients", tuple(reductions)))
+    parts.append(_update(setting, phase, costs, embedding, output, stages))
+    gathers = [
+        collective_node(c, mesh, network, family, phase.name) for c in _gathers(costs, embedding, output, stages, setting)
+    ]
+    if gathers:
+        parts.append(Sequence("gather updated weights", tuple(gathers)))
+    return Sequence("step", tuple(parts))
+
+
+def _shares(costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost) -> Iterable[WeightShare]:
+    for cost in (embedding, output, *costs.values()):
+        yield from cost.weights
+
+
+def _largest(
+    stages: tuple[Stage, ...], costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, member: object
+) -> Expr:
+    """Elements of the weights for which ``member`` holds, on the stage that has most of them."""
+    assert callable(member)
+    sums = [
+        weights_over_stage(s, costs, embedding, output, lambda w: w.elements if member(w) else sympy.Integer(0))
+        for s in stages
+    ]
+    return functions().fmax(*sums)
+
+
+def _buckets(
+    costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, stages: tuple[Stage, ...]
+) -> list[tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...], Expr]]:
+    """Gradients that are reduced together: (partial atoms, atoms kept flat, atoms reduced already, elements)."""
+    groups = dict.fromkeys((w.partial, w.flat_optimizer, w.flat_gradient) for w in _shares(costs, embedding, output))
+    found = []
+    for partial, flat, early in groups:
+        if partial:
+            def member(w: WeightShare, key: object = (partial, flat, early)) -> bool:
+                return (w.partial, w.flat_optimizer, w.flat_gradient) == key
+
+            found.append((partial, flat, early, _largest(stages, costs, embedding, output, member)))
+    return found
+
+
+def _reductions(
+    partial: tuple[str, ...], flat: tuple[str, ...], early: tuple[str, ...], size: Expr, setting: Setting
+) -> list[Collective]:
+    """Once a step: reduce-scatter over atoms that keep the state split, all-reduce over the others.
+
+    What is kept split as gradients (``early``) was scattered in every backward pass already.
+    """
+    mesh = setting.mesh
+    found = []
+    size = size / mesh.degree(early)
+    late = ordered(frozenset(flat) - frozenset(early), mesh)
+    rest = ordered(frozenset(partial) - frozenset(flat) - frozenset(early), mesh)
+    if late:
+        found.append(Collective("reduce_scatter", "gradients", "gradients", "update", late, size, "gradient"))
+        size = size / mesh.degree(late)
+    if rest:
+        found.append(Collective("all_reduce", "gradients", "gradients", "update", rest, size, "gradient"))
+    return found
+
+
+def _gathers(
+    costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, stages: tuple[Stage, ...], setting: Setting
+) -> list[Collective]:
+    """Updated weights, where the state is split and the weights are stored whole."""
+    groups = dict.fromkeys((w.flat_optimizer, w.flat_weight) for w in _shares(costs, embedding, output))
+    found = []
+    for flat, stored in groups:
+        over = ordered(frozenset(flat) - frozenset(stored), setting.mesh)
+        if over:
+            def member(w: WeightShare, key: object = (flat, stored)) -> bool:
+                return (w.flat_optimizer, w.flat_weight) == key
+
+            size = _largest(stages, costs, embedding, output, member)
+            found.append(Collective("all_gather", "updated weights", "weights", "update", over, size, "weight"))
+    return found
+
+
+def _update(
+    setting: Setting,
+    phase: Phase,
+    costs: dict[Block, BlockCost],
+    embedding: BlockCost,
+    output: BlockCost,
+    stages: tuple[Stage, ...],
+) -> Node:
+    """Adam on the elements this device owns: gradient, master and moments in; master, moments and weight out."""
+    mesh = setting.mesh
+
+    def owned(w: WeightShare) -> Expr:
+        return w.elements / mesh.degree(w.flat_optimizer)
+
+    size = functions().fmax(*(weights_over_stage(s, costs, embedding, output, owned) for s in stages))
+    work = Work(
+        "optimizer", "update", "optimizer", OPTIMIZER_FLOPS * size * unit_symbol("FLOP"), sympy.Integer(0),
+        {"gradient": size * width("gradient"), "state": size * (width("master") + width("moment"))},
+        {"state out": size * (width("master") + width("moment")), "weight": size * width("weight")},
+    )  # fmt: skip
+    return work_leaf(work, setting.family, phase.name)
+
+
+def _ledger(
+    plan: Plan,
+    setting: Setting,
+    embedding: BlockCost,
+    output: BlockCost,
+    costs: dict[Block, BlockCost],
+    stage: Stage,
+) -> Ledger:
+    mesh = setting.mesh
+    f = functions()
+    schedule = plan.schedule
+    degree = stage_degree(plan, mesh)
+    micro_batches = symbol("micro_batches")
+    in_flight = schedule.in_flight(stage.index, degree, micro_batches) if schedule else sympy.Integer(1)
+
+    def over(pick: object) -> Expr:
+        assert callable(pick)
+        return weights_over_stage(stage, costs, embedding, output, pick)
+
+    state = width("master") + width("moment")
+    rows = (
+        Row("weights", over(lambda w: stored_weights(w, mesh))),
+        Row("gradients", over(lambda w: w.elements * width("gradient") / mesh.degree(w.flat_gradient))),
+        Row("optimizer", over(lambda w: w.elements * state / mesh.degree(w.flat_optimizer))),
+        Row("activations", in_flight * over_stage(stage, costs, embedding, output, lambda c: c.saved), ("compute",)),
+        Row(
+            "workspace",
+            f.fmax(
+                stage.embedding * embedding.working,
+                stage.output * output.working,
+                *(f.lt(0, count) * _transient(costs[block], mesh) for block, count in stage.layers),
+            ),
+            ("compute",),
+        ),
+        Row("reserve", symbol("reserve")),
+    )
+    return Ledger(stage.label, rows)
+
+
+def _transient(cost: BlockCost, mesh: object) -> Expr:
+    """Momentary bytes of one layer: its working set, and its weights while they are gathered whole."""
+    gathered = [w.elements * width(w.weight.format) for w in cost.weights if w.flat_weight]
+    return cost.working + sympy.Add(*gathered)
+
+
+def build_training(plan: Plan) -> Program:
+    """Compile the step, its ledger and its counts."""
+    model = training_model(plan)
+    builder = Builder(ORDER)
+    compiler = TreeCompiler(builder)
+    root = compiler.add(model.step)
+    builder.output("step_time", compiler.slot(model.step))
+    builder.output("model_flops", builder.expr(model.model_flops))
+    builder.output("hardware_flops", builder.expr(model.hardware_flops))
+    ledger = compile_ledgers(model.ledgers, builder, "memory.")
+    facts = {"model_flops": str(model.model_flops), "hardware_flops": str(model.hardware_flops)}
+    return Program(builder.finish(), compiler.nodes, {"step": root}, ledger, facts)

@@ -1,0 +1,221 @@
+"""One case: a model, a machine and a choice of structure, with its compiled program and its fixed values.
+
+Floor: study. No sympy on the way of numbers; symbols may be passed through ``complete`` all the same, since it only
+multiplies and divides. A case answers any number of numeric settings: one, or arrays of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from ..errors import UserError, unknown
+from ..model.graph import ModelGraph
+from ..model.interfaces.strategy import Constraint, at_most, divides
+from ..records.hardware import Machine
+from ..records.numerics import Numerics, rate_of, serving_numerics, training_numerics
+from ..records.provenance import Quantity
+from .plan import Plan, applicable
+from .program import Program, program
+from .settings import SettingInfo, settings_for
+
+if TYPE_CHECKING:
+    from ..host.host import Host
+
+SEQUENCE = 8192
+"""Default training sequence [tokens], where the model's maximum is not lower (DESIGN: stated in every output)."""
+
+
+@define(eq=False)
+class Case:
+    """See the file's docstring. ``fixed``: symbol → value of everything that no numeric setting changes."""
+
+    task: str
+    graph: ModelGraph
+    machine: Machine
+    plan: Plan
+    numerics: Numerics
+    structure: dict[str, Any]
+    fixed: dict[str, float]
+    coefficients: dict[str, Quantity]
+    assumptions: list[str]
+    calibrated: bool = False
+    _program: Program | None = field(default=None, init=False, repr=False)
+
+    @property
+    def program(self) -> Program:
+        """The compiled formula, from the cache where it is there."""
+        if self._program is None:
+            self._program = program(self.plan.key(), self._build, self.plan.files())
+        return self._program
+
+    def _build(self) -> Program:
+        if self.task == "train":
+            from .build_training import build_training
+
+            return build_training(self.plan)
+        from .build_serving import build_serving
+
+        return build_serving(self.plan)
+
+    # Numbers.
+
+    def complete(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Every symbol's value for numeric settings: fixed values, given ones, defaults, and what follows from them.
+
+        Values may be numbers, arrays that broadcast together, or symbols.
+        """
+        values: dict[str, Any] = dict(self.fixed)
+        given = {name: value for name, value in settings.items() if value is not None}
+        values.update(given)
+        own = [d for d in self.plan.dimensions if not d.lenders]
+        for dimension in self.plan.dimensions:
+            if not dimension.fills:
+                values.setdefault(dimension.name, 1)
+        rest: Any = 1
+        for dimension in own:
+            if not dimension.fills:
+                rest = rest * values[dimension.name]
+        filler = next((d.name for d in own if d.fills), None)
+        if filler is not None and filler not in given:
+            values[filler] = given["devices"] / rest if "devices" in given else 1
+        if filler is not None:
+            rest = rest * values[filler]
+        values.setdefault("devices", rest)
+        values.setdefault("dp", 1)
+        values["mesh_devices"] = rest
+        values["layers_total"] = self.graph.layers
+        if self.task == "train":
+            values.setdefault("micro_batch", 1)
+            values.setdefault("sequence", self.default_sequence())
+            if "global_batch" not in values:
+                stages = values.get("pp", 1)
+                values["global_batch"] = values["dp"] * values["micro_batch"] * (1 + 4 * (stages - 1))
+            values["micro_batches"] = values["global_batch"] / (values["micro_batch"] * values["dp"])
+        return values
+
+    def default_sequence(self) -> int:
+        """8,192 tokens, or the model's maximum where that is lower."""
+        return min(SEQUENCE, self.graph.max_positions) if self.graph.max_positions else SEQUENCE
+
+    def constraints(self) -> tuple[Constraint, ...]:
+        """Conditions of the strategies, of the mesh, and of the machine's network."""
+        own = tuple(d.name for d in self.plan.dimensions if not d.lenders and not d.fills)
+        found = []
+        if own:
+            found.append(divides(own, "devices", f"{' times '.join(own)} must divide the number of devices"))
+        found.append(
+            Constraint("equal", ("mesh_devices",), ("devices",), "the degrees must multiply to the number of devices")
+        )
+        span = reachable(self.machine)
+        if span is not None:
+            found.append(
+                at_most("devices", "reachable_devices", f"{self.machine.node.name} connects at most {span} devices")
+            )
+        return (*found, *self.plan.constraints)
+
+    def violations(self, values: Mapping[str, Any]) -> list[tuple[Constraint, Any]]:
+        """Each condition with where it is broken: a boolean, or an array of them."""
+        return [(c, broken) for c in self.constraints() if (broken := is_broken(c, values)) is not None]
+
+    def evaluate(self, settings: Mapping[str, Any], outputs: Iterable[str] | None = None) -> dict[str, Any]:
+        """The program's outputs for numeric settings."""
+        return self.program.evaluate(self.complete(settings), outputs)
+
+
+def is_broken(constraint: Constraint, values: Mapping[str, Any]) -> Any:
+    """Whether a condition fails, for numbers or arrays; None where it names something the model lacks."""
+    names = (*constraint.left, *constraint.right)
+    if any(name not in values for name in names):
+        return None
+    left: Any = 1
+    right: Any = 1
+    for name in constraint.left:
+        left = left * values[name]
+    for name in constraint.right:
+        right = right * values[name]
+    if any(hasattr(v, "free_symbols") for v in (left, right)):
+        return None
+    if constraint.kind == "divides":
+        return (right % left) != 0
+    if constraint.kind == "at_most":
+        return left > right
+    if constraint.kind == "equal":
+        return left != right
+    if constraint.kind == "either_divides":
+        return ((right % left) != 0) & ((left % right) != 0)
+    raise UserError(f"constraint of unknown kind {constraint.kind!r}; known: divides, at_most, equal, either_divides")
+
+
+def reachable(machine: Machine) -> int | None:
+    """Most devices that the machine's network connects; None where there is no such limit."""
+    if not machine.node.tiers:
+        return 1
+    return machine.node.tiers[-1].span
+
+
+def make_case(
+    task: str, graph: ModelGraph, machine: Machine, structure: Mapping[str, Any], host: Host,
+    infos: Mapping[str, SettingInfo] | None = None,
+) -> Case:  # fmt: skip
+    """The case for structural settings (those that are not numbers: precision, recompute, options, stack, ...).
+
+    Errors: UserError for an unknown stack, precision or kernel family, or a format that the accelerator lacks.
+    """
+    infos = settings_for(task, host) if infos is None else infos
+    chosen = {n: i.default for n, i in infos.items() if (i.structural or i.kind == "choice") and i.default is not None}
+    chosen.update({name: value for name, value in structure.items() if value is not None})
+    accelerator = machine.accelerator
+    family = host.get("kernel family", accelerator.kernels)
+    stack = host.get("stack", str(chosen.get("stack", "ideal")))
+    strategies = applicable(host.strategies().values(), graph.sizes)
+    extras = ("mtp",) if chosen.get("mtp") else ()
+    if extras and "mtp" not in graph.extras:
+        raise UserError(f"--mtp: {graph.name} has no multi-token-prediction layer")
+    plan = Plan(
+        task, graph, strategies, {o.name: chosen.get(o.name, o.default) for s in strategies for o in s.options
+                                  if task in o.tasks},
+        family, len(machine.node.tiers), str(chosen.get("recompute", "none")),
+        chosen.get("attention", "fused") == "fused", extras,
+    )  # fmt: skip
+    if task == "train":
+        numerics = training_numerics(str(chosen["precision"]))
+    else:
+        numerics = serving_numerics(
+            str(chosen["precision"]), str(chosen["kv_precision"]), graph.quantization, graph.dtype
+        )
+    fixed: dict[str, float] = {name: float(value) for name, value in graph.sizes.items()}
+    assumptions: list[str] = []
+    fixed.update({f"{role}_width": value for role, value in numerics.widths.items()})
+    for engine, wanted in numerics.engines.items():
+        rate, used = rate_of(accelerator, wanted)
+        fixed[f"{engine}_rate"] = rate
+        if used != wanted and wanted in ("fp8", "fp4", "mxfp4", "nvfp4", "int8") and used in ("bf16", "fp16"):
+            line = f"{accelerator.name} has no {wanted} rate: {wanted} products run at its {used} rate"
+            if line not in assumptions:
+                assumptions.append(line)
+    fixed["hbm_bandwidth"] = accelerator.memory_bandwidth.value
+    fixed["hbm_capacity"] = accelerator.memory
+    for i, tier in enumerate(machine.node.tiers):
+        fixed[f"tier_bandwidth_{i}"] = tier.bandwidth.value
+        fixed[f"tier_latency_{i}"] = tier.latency.value
+        fixed[f"tier_span_{i}"] = float(tier.span or 1e9)
+    span = reachable(machine)
+    if span is not None:
+        fixed["reachable_devices"] = float(span)
+    coefficients = dict(family.defaults())
+    coefficients.update(stack.coefficients(task, accelerator.name))
+    for name, quantity in accelerator.parameters.items():
+        if name not in coefficients:
+            raise unknown(f"parameter of {accelerator.name}", name, coefficients)
+        coefficients[name] = quantity
+    fixed.update({name: quantity.value for name, quantity in coefficients.items()})
+    fixed["load_skew"] = 1.0
+    return Case(
+        task, graph, machine, plan, numerics, chosen, fixed, coefficients, assumptions, stack.calibrated
+    )
+
+
+__all__ = ["SEQUENCE", "Case", "is_broken", "make_case", "reachable"]

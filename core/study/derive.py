@@ -1,0 +1,127 @@
+"""A figure as a formula of one or more symbols, its derivative and its elasticity at a point.
+
+Floor: study. Imports sympy inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from ..errors import UserError, unknown
+from .ask import cases, checked_settings, count
+from .settings import settings_for
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+    from ..host.host import Host
+
+ALIASES = {"step_time": "step_time_s", "tpot": "tpot_s", "ttft": "ttft_s", "memory": "memory_peak_bytes"}
+
+
+@frozen
+class Derivation:
+    """A figure as a formula of one symbol, with everything else put in.
+
+    ``formula``: the branch that holds at ``at`` (every maximum, minimum and case resolved there), with its
+    ``derivative``, as text and LaTeX; ``exact``: the formula for every value; ``value``, ``slope`` and ``elasticity``
+    (relative change for a relative change) at ``at``.
+    """
+
+    figure: str
+    by: str
+    formula: str
+    formula_latex: str
+    derivative: str
+    derivative_latex: str
+    exact: str
+    value: float
+    slope: float
+    elasticity: float
+    at: float
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        from attrs import asdict
+
+        return asdict(self)
+
+
+def derive(
+    task: str, model: str, machine: str, settings: Mapping[str, Any], figure: str, by: str, host: Host
+) -> Derivation:
+    """The formula of a figure and its slope.
+
+    ``figure``: a key of the JSON schema (``step_time_s``, ``mfu``, ``tpot_s``, ``memory_peak_bytes``, ...) with or
+    without its unit; ``by``: any symbol of the formula (``hbm_bandwidth``, ``tier_bandwidth_0``, ``tp``, ...).
+    Errors: UserError for an unknown figure or symbol, and for a setting with several values.
+    """
+    from ..algebra.symbols import symbol
+    from .symbolic import exact, figure_expression, substituted
+
+    infos = settings_for(task, host)
+    checked = checked_settings(task, settings, infos)
+    found = list(cases(task, (model,), (machine,), checked, host, infos))
+    if len(found) != 1 or count(found[0][1]) != 1 or "?" in [v for v in found[0][1].values() if isinstance(v, str)]:
+        raise UserError("derive takes one value for every setting, no lists, ranges or ?")
+    case, numeric = found[0]
+    expression = figure_expression(case, ALIASES.get(figure, figure))
+    values = case.complete(numeric)
+    names = sorted(str(s) for s in expression.free_symbols)
+    if by not in names:
+        raise unknown(f"symbol of {figure}", by, names)
+    at = values.get(by)
+    if at is None:
+        raise UserError(f"--by {by}: has no value in this setting")
+    x = symbol(by)
+    whole = substituted(case, expression, numeric, keep=(by,))
+    point = {x: exact(at)}
+    formula = active_branch(whole, point)
+    slope = formula.diff(x)
+    value, change = float(whole.xreplace(point)), float(slope.xreplace(point))
+    import sympy
+
+    return Derivation(
+        ALIASES.get(figure, figure), by, str(formula), sympy.latex(formula), str(slope), sympy.latex(slope), str(whole),
+        value, change, change * float(at) / value if value else 0.0, float(at),
+    )  # fmt: skip
+
+
+def active_branch(expression: Expr, point: Mapping[Any, Any]) -> Expr:
+    """The expression with every maximum, minimum, case and comparison resolved as it falls at ``point``.
+
+    What is left is smooth and short; it equals the expression wherever the same resources bind as at the point.
+    """
+    import sympy
+
+    values: dict[Any, Any] = {}
+
+    def value(node: Any) -> Any:
+        if node not in values:
+            values[node] = node.xreplace(point)
+        return values[node]
+
+    done: dict[Any, Any] = {}
+
+    def resolve(node: Any) -> Any:
+        if node in done:
+            return done[node]
+        name = type(node).__name__
+        if not node.args:
+            found = node
+        elif name in ("fmax", "fmin"):
+            pick = max if name == "fmax" else min
+            found = resolve(pick(node.args, key=value))
+        elif name == "where":
+            found = resolve(node.args[1] if value(node.args[0]) > 0 else node.args[2])
+        elif name in ("eq", "lt", "le"):
+            found = value(node)
+        else:
+            found = node.func(*(resolve(arg) for arg in node.args))
+        done[node] = found
+        return found
+
+    return sympy.expand(resolve(expression))

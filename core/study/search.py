@@ -1,0 +1,253 @@
+"""Search by vectorised enumeration: every setting that is left open, all at once, and why the others fail.
+
+Floor: study. numpy is imported when a search runs. The same compiled program answers a million settings as it answers
+one; nothing is sampled, so the best setting of the enumerated ones is the best one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from ..errors import UserError
+from ..records.scenario import ASK
+from .case import Case
+
+if TYPE_CHECKING:
+    from .prediction import Prediction
+
+MOST_POINTS = 20_000_000
+"""More settings than this in one question are refused."""
+
+TOP = 10
+FREE_DEGREES = tuple(2**i for i in range(11))
+DEVICE_COUNTS = (1, 2, 4, *(8 * 2**i for i in range(12)))
+BATCHES = tuple(2**i for i in range(13))
+NO_MEMORY = "does not fit in device memory"
+
+
+@frozen
+class SearchReport:
+    """What a search found.
+
+    ``tried`` settings, ``feasible`` of them; ``reasons``: why the others are not, with how many; ``objective`` in
+    words; ``best``: the best one as a full prediction (None where nothing is feasible); ``top``: the best few as plain
+    rows (settings and figures); ``varied``: names of the settings that were enumerated.
+    """
+
+    tried: int
+    feasible: int
+    reasons: Mapping[str, int]
+    objective: str
+    best: Prediction | None
+    top: list[dict[str, Any]]
+    varied: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON-ready data."""
+        return {
+            "tried": self.tried, "feasible": self.feasible, "reasons": dict(self.reasons),
+            "objective": self.objective, "varied": list(self.varied), "top": self.top,
+        }  # fmt: skip
+
+
+@frozen
+class _Found:
+    """The points of one case: settings as arrays, which are feasible, their score and figures."""
+
+    case: Case
+    points: dict[str, Any]
+    feasible: Any
+    score: Any
+    figures: Mapping[str, Any]
+    constants: Mapping[str, Any] = field(factory=dict)
+
+
+def candidates(name: str, case: Case, numeric: Mapping[str, Any]) -> tuple[int, ...]:
+    """What "?" stands for: divisors where something has to divide, else powers of two."""
+    dimensions = {d.name for d in case.plan.dimensions}
+    if name == "devices":
+        return DEVICE_COUNTS
+    if name in dimensions:
+        devices = numeric.get("devices")
+        if isinstance(devices, int):
+            return divisors(devices)
+        return FREE_DEGREES
+    if name == "micro_batch":
+        batch = numeric.get("global_batch")
+        return tuple(d for d in divisors(batch) if d <= 512) if isinstance(batch, int) else BATCHES[:9]
+    if name in ("sequence", "input_tokens", "output_tokens"):
+        raise UserError(f"{name}: longer is always slower; give a value, a list or a range instead of ?")
+    return BATCHES
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All divisors, ascending.
+
+    >>> divisors(12)
+    (1, 2, 3, 4, 6, 12)
+    """
+    low = [d for d in range(1, int(number**0.5) + 1) if number % d == 0]
+    return tuple(sorted({*low, *(number // d for d in low)}))
+
+
+def grid(case: Case, numeric: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+    """Every combination of open settings as flat float arrays of one length; single values stay numbers."""
+    import numpy as np
+
+    axes = {
+        name: candidates(name, case, numeric) if isinstance(value, str) and value == ASK else value
+        for name, value in numeric.items()
+    }
+    several = {name: value for name, value in axes.items() if isinstance(value, tuple)}
+    total = 1
+    for value in several.values():
+        total *= len(value)
+    if total > MOST_POINTS:
+        raise UserError(f"the question has {total:,} settings; at most {MOST_POINTS:,}: give some of them a value")
+    points: dict[str, Any] = {name: value for name, value in axes.items() if name not in several}
+    if several:
+        mesh = np.meshgrid(*(np.asarray(v, dtype=float) for v in several.values()), indexing="ij")
+        points.update({name: array.ravel() for name, array in zip(several, mesh, strict=True)})
+    return points, total
+
+
+def search(task: str, found: list[tuple[Case, dict[str, Any]]], settings: Mapping[str, Any]) -> SearchReport:
+    """Enumerate all open settings of all cases and report the best."""
+    fewest = settings.get("devices") == ASK
+    explored = []
+    tried = 0
+    reasons: dict[str, int] = {}
+    for case, numeric in found:
+        points, total = grid(case, numeric)
+        tried += total
+        if tried > MOST_POINTS:
+            raise UserError(f"the question has more than {MOST_POINTS:,} settings: give some of them a value")
+        explored.append(_explore(task, case, points, total, fewest, reasons))
+    feasible = sum(int(f.feasible.sum()) for f in explored)
+    top = _top(explored)
+    varied = _varied(found)
+    best = None
+    if top:
+        from .prediction import Prediction
+
+        winner, index = top[0]
+        best = Prediction(winner.case, _point(winner, index))
+    rows = [_row(f, i, varied, fewest) for f, i in top]
+    reasons = dict(sorted(reasons.items(), key=lambda pair: -pair[1]))
+    return SearchReport(tried, feasible, reasons, _objective(task, fewest), best, rows, varied)
+
+
+def _objective(task: str, fewest: bool) -> str:
+    if fewest:
+        return "fewest devices, then highest throughput"
+    return "highest tokens/s per device" if task == "train" else "highest output tokens/s per device"
+
+
+def _explore(
+    task: str, case: Case, points: dict[str, Any], total: int, fewest: bool, reasons: dict[str, int]
+) -> _Found:
+    import numpy as np
+
+    from .answers import feasible_mask, serving_figures, training_figures
+
+    values = case.complete(points)
+    open_, broken = feasible_mask(case, {n: v for n, v in values.items() if v is not None})
+    open_ = np.broadcast_to(open_, (total,)).copy()
+    for message, mask in broken.items():
+        reasons[message] = reasons.get(message, 0) + int(np.broadcast_to(mask, (total,)).sum())
+    chosen = np.flatnonzero(open_)
+    kept = {n: v[chosen] if isinstance(v, np.ndarray) else v for n, v in points.items()}
+    if not len(chosen):
+        return _Found(case, kept, np.zeros(0, dtype=bool), np.zeros(0), {})
+    values = case.complete(kept)
+    outputs = (
+        ("step_time", "model_flops", "hardware_flops", "memory.peak")
+        if task == "train"
+        else ("tpot", "ttft", "output_tokens_per_s", "kv_capacity_tokens", "max_concurrency", "memory.peak")
+    )
+    with np.errstate(all="ignore"):
+        out = case.program.evaluate(values, outputs)
+        figures = training_figures(case, values, out) if task == "train" else serving_figures(case, values, out)
+    shape = (len(chosen),)
+    figures = {n: np.broadcast_to(v, shape) for n, v in figures.items()}
+    fits = np.broadcast_to(np.asarray(out["memory.peak"]) <= case.machine.accelerator.memory, shape).copy()
+    if not fits.all():
+        reasons[NO_MEMORY] = reasons.get(NO_MEMORY, 0) + int((~fits).sum())
+    for figure, limit in (("tpot_s", "max_tpot"), ("ttft_s", "max_ttft")):
+        bound = values.get(limit)
+        if bound is not None and figure in figures:
+            slow = fits & (figures[figure] > bound)
+            if slow.any():
+                reasons[f"{figure[:-2]} above the limit"] = reasons.get(f"{figure[:-2]} above the limit", 0) + int(slow.sum())
+                fits &= ~slow
+    throughput = figures["tokens_per_s_per_device" if task == "train" else "output_tokens_per_s_per_device"]
+    score = np.where(fits, throughput, -np.inf)
+    if fewest:
+        devices = np.broadcast_to(np.asarray(values["devices"], dtype=float), shape)
+        # One device fewer beats any throughput; among equals the faster wins.
+        score = np.where(fits, -devices + throughput / (1 + throughput), -np.inf)
+    peak = np.broadcast_to(np.asarray(out["memory.peak"], dtype=float), shape)
+    return _Found(case, kept, fits, score, {**figures, "memory_peak_bytes": peak})
+
+
+def _top(explored: list[_Found]) -> list[tuple[_Found, int]]:
+    """The best points over all cases, best first; ties go to the earlier one."""
+    import numpy as np
+
+    found = []
+    for f in explored:
+        if not len(f.score):
+            continue
+        for index in np.argsort(-f.score, kind="stable")[:TOP]:
+            if f.feasible[index]:
+                found.append((f, int(index)))
+    found.sort(key=lambda pair: -float(pair[0].score[pair[1]]))
+    return found[:TOP]
+
+
+def _point(found: _Found, index: int) -> dict[str, Any]:
+    """The settings of one point as plain numbers."""
+    import numpy as np
+
+    point = {}
+    for name, value in found.points.items():
+        if isinstance(value, np.ndarray):
+            number = float(value[index])
+            value = int(number) if number == int(number) else number
+        point[name] = value
+    return point
+
+
+def _varied(found: list[tuple[Case, dict[str, Any]]]) -> tuple[str, ...]:
+    """Names of what differs among the points: open numeric settings, and choices, models and machines that vary."""
+    names = dict.fromkeys(
+        name for _, numeric in found for name, value in numeric.items() if isinstance(value, tuple) or value == ASK
+    )
+    for label, pick in (("model", lambda c: c.graph.name), ("machine", lambda c: c.machine.name)):
+        if len({pick(case) for case, _ in found}) > 1:
+            names[label] = None
+    for name in found[0][0].structure:
+        if len({repr(case.structure.get(name)) for case, _ in found}) > 1:
+            names[name] = None
+    return tuple(names)
+
+
+def _row(found: _Found, index: int, varied: tuple[str, ...], fewest: bool) -> dict[str, Any]:
+    point = _point(found, index)
+    values = found.case.complete(point)
+    row: dict[str, Any] = {}
+    for name in (*varied, *(("devices",) if fewest and "devices" not in varied else ())):
+        if name == "model":
+            row[name] = found.case.graph.name
+        elif name == "machine":
+            row[name] = found.case.machine.name
+        else:
+            row[name] = found.case.structure[name] if name in found.case.structure else values[name]
+    if "dp" in values and "dp" not in row:
+        row["dp"] = values["dp"]
+    row = {n: int(v) if isinstance(v, float) and v == int(v) else v for n, v in row.items()}
+    row.update({name: float(array[index]) for name, array in found.figures.items()})
+    return row

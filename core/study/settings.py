@@ -1,0 +1,128 @@
+"""Every setting of a question: its name, what it may be, its default, who brings it.
+
+Floor: study. No sympy. The core's own settings stand here; mesh dimensions and options come from strategies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from attrs import frozen
+
+from ..model.interfaces.strategy import Strategy
+from ..records.numerics import TRAINING, WIDTHS
+
+if TYPE_CHECKING:
+    from ..host.host import Host
+
+Kind = Literal["count", "number", "choice", "flag", "text"]
+
+
+@frozen
+class SettingInfo:
+    """One setting.
+
+    ``flag``: how the command line calls it; ``default``: None where it follows from others (told in ``help``);
+    ``searchable``: takes a list, a range or "?"; ``structural``: decides which formula is compiled; ``owner``: "core"
+    or the strategy that brings it; ``lower`` and ``upper`` bound a number.
+    """
+
+    name: str
+    flag: str
+    kind: Kind
+    help: str
+    default: Any = None
+    choices: tuple[Any, ...] = ()
+    unit: str = ""
+    aliases: tuple[str, ...] = ()
+    searchable: bool = False
+    structural: bool = False
+    owner: str = "core"
+    lower: float = 0.0
+    upper: float = 1e15
+    tasks: tuple[str, ...] = ("train", "serve")
+
+
+TRAIN, SERVE = ("train",), ("serve",)
+
+CORE: tuple[SettingInfo, ...] = (
+    SettingInfo("devices", "--gpus", "count", "number of accelerators; default: the product of the degrees",
+                aliases=("--devices",), searchable=True, lower=1, upper=10_000_000, unit="devices"),
+    SettingInfo("global_batch", "--global-batch", "count",
+                "sequences of one optimizer step; default: data parallel degree × micro batch × 4 for each stage beyond "
+                "the first", searchable=True, lower=1, upper=10**9, unit="sequences", tasks=TRAIN),
+    SettingInfo("micro_batch", "--micro-batch", "count", "sequences of one forward pass of a data parallel rank", 1,
+                searchable=True, lower=1, upper=10**6, unit="sequences", tasks=TRAIN),
+    SettingInfo("sequence", "--sequence", "count", "tokens of a sequence; default: 8,192 or the model's maximum if lower",
+                aliases=("--seq-length",), searchable=True, lower=1, upper=10**8, unit="tokens", tasks=TRAIN),
+    SettingInfo("precision", "--precision", "choice", "number formats of the run", "bf16", tuple(TRAINING),
+                searchable=True, tasks=TRAIN),
+    SettingInfo("recompute", "--recompute", "choice",
+                "what the backward pass computes again: nothing, the attention core, or every layer", "none",
+                ("none", "selective", "full"), searchable=True, structural=True, tasks=TRAIN),
+    SettingInfo("mtp", "--mtp", "flag", "train the model's multi-token-prediction layer too", False, structural=True,
+                tasks=TRAIN),
+    SettingInfo("input_tokens", "--input", "count", "tokens of a prompt", 1024, aliases=("--input-tokens",),
+                searchable=True, lower=1, upper=10**8, unit="tokens", tasks=SERVE),
+    SettingInfo("output_tokens", "--output", "count", "tokens generated for a request", 1024,
+                aliases=("--output-tokens",), searchable=True, lower=1, upper=10**8, unit="tokens", tasks=SERVE),
+    SettingInfo("concurrency", "--concurrency", "count", "requests in flight at once, over all replicas", 1,
+                searchable=True, lower=1, upper=10**7, unit="requests", tasks=SERVE),
+    SettingInfo("precision", "--precision", "choice", "format of the linear weights; auto: as the configuration says",
+                "auto", ("auto", *WIDTHS), searchable=True, tasks=SERVE),
+    SettingInfo("kv_precision", "--kv-precision", "choice", "format of the key-value cache", "auto",
+                ("auto", "bf16", "fp16", "fp8", "int8"), searchable=True, tasks=SERVE),
+    SettingInfo("memory_utilisation", "--memory-utilisation", "number",
+                "fraction of device memory a server may use; default: the stack's", aliases=("--gpu-memory-utilization",),
+                lower=0.01, upper=1.0, tasks=SERVE),
+    SettingInfo("attention", "--attention", "choice", "fused keeps attention probabilities on chip", "fused",
+                ("fused", "unfused"), structural=True, searchable=True),
+    SettingInfo("load_skew", "--load-skew", "number", "token copies of the busiest expert rank over the mean", 1.0,
+                lower=1.0, upper=1000.0),
+    SettingInfo("stack", "--stack", "text", "software stack", "ideal", structural=True),
+    SettingInfo("node", "--node", "text", "node form; default: the accelerator's", structural=True),
+    SettingInfo("tokens", "--tokens", "number", "tokens of a whole training run (15T): adds days, device-hours, cost",
+                lower=1, upper=1e18, unit="tokens", tasks=TRAIN),
+    SettingInfo("price", "--price", "number", "price of one device for one hour", unit="USD/hour", upper=1e6),
+    SettingInfo("max_tpot", "--max-tpot", "number", "longest time per output token that is acceptable (30ms)",
+                unit="s", tasks=SERVE, upper=1e6),
+    SettingInfo("max_ttft", "--max-ttft", "number", "longest time to first token that is acceptable (2s)", unit="s",
+                tasks=SERVE, upper=1e6),
+)  # fmt: skip
+
+
+def settings_for(task: str, host: Host) -> dict[str, SettingInfo]:
+    """Every setting of a task by name: core settings, then mesh dimensions and options of the strategies."""
+    return settings_of(task, host.strategies().values())
+
+
+def settings_of(task: str, strategies: Iterable[Strategy]) -> dict[str, SettingInfo]:
+    """As ``settings_for``, from the strategies themselves."""
+    found = {info.name: info for info in CORE if task in info.tasks}
+    degrees = sorted(
+        ((d, s) for s in strategies for d in s.dimensions), key=lambda pair: (pair[0].order, pair[0].name)
+    )
+    for dimension, strategy in degrees:
+        follows = "; default: what the other degrees leave of the devices" if dimension.fills else ""
+        found[dimension.name] = SettingInfo(
+            dimension.name, f"--{dimension.name}", "count", dimension.title + follows,
+            None if dimension.fills else 1, searchable=True, lower=1, upper=10**7, owner=strategy.name,
+        )  # fmt: skip
+    for strategy in strategies:
+        for option in strategy.options:
+            if task not in option.tasks:
+                continue
+            kind: Kind = "flag" if isinstance(option.default, bool) else "choice" if option.choices else "text"
+            if kind == "text" and isinstance(option.default, int):
+                kind = "count"
+            found[option.name] = SettingInfo(
+                option.name, f"--{option.name.replace('_', '-')}", kind, option.help, option.default, option.choices,
+                option.unit, searchable=kind != "flag", structural=True, owner=strategy.name,
+            )  # fmt: skip
+    return found
+
+
+def defaults(infos: Mapping[str, SettingInfo]) -> dict[str, Any]:
+    """Name → default of every setting that has one."""
+    return {name: info.default for name, info in infos.items() if info.default is not None}
