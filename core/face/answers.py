@@ -72,7 +72,7 @@ def obstacles(answer: Answer) -> list[Block]:
     for obstacle in answer.obstacles:
         blocks.append(Note(f"NOT FEASIBLE: {obstacle.reason}", "warning"))
         if obstacle.remedy:
-            blocks.append(Note(f"what would fit: {obstacle.remedy}"))
+            blocks.append(Note(f"remedy: {obstacle.remedy}"))
     return blocks
 
 
@@ -96,14 +96,9 @@ def time_table(answer: Answer) -> list[Block]:
     rest = sum(seconds for _, seconds in groups[TOP:])
     if rest > 0:
         rows.append(("everything else", format_si(rest, "s"), f"{rest / root.seconds:.1%}"))
-    title = f"Where the time of {label({'step': 'step_time_s', 'tpot': 'tpot_s'}.get(root_name(answer), 'step'))} goes"
-    return [Grid(("part", "time", "share"), tuple(rows), f"{title}; bound by {answer.bound_by or 'nothing'}", right={1, 2})]
-
-
-def root_name(answer: Answer) -> str:
-    """The name of the tree behind the main figure."""
-    name = _MAIN.get(answer.task, "")
-    return name if name in answer.trees else next(iter(answer.trees), "")
+    what = {"train": "step time", "serve": "time per output token"}.get(answer.task, "time")
+    title = f"Where the {what} goes; bound by {answer.bound_by or 'nothing'}"
+    return [Grid(("part", "time", "share"), tuple(rows), title, right={1, 2})]
 
 
 def time_groups(root: TreeNode) -> dict[str, float]:
@@ -118,7 +113,7 @@ def time_groups(root: TreeNode) -> dict[str, float]:
             for child in node.children:
                 visit(child)
             return
-        name = _group(node)
+        name = group_of(node)
         found[name] = found.get(name, 0.0) + node.seconds * node.times
 
     visit(root)
@@ -136,6 +131,9 @@ def side_by_side(answers: Sequence[Answer], infos: Infos) -> list[Block]:
     asked = [{"model": a.model, "machine": a.machine, **a.setting} for a in answers]
     rows: list[tuple[str, ...]] = []
     varied = differing(asked) or ["devices"]
+    # A node form goes with its machine, the words of a recipe with its name.
+    told_by = {"node": "machine", "numerics": "precision"}
+    varied = [key for key in varied if told_by.get(key) not in varied]
     for key in varied:
         rows.append((name_of(key, infos), *(setting_text(key, row.get(key)) for row in asked)))
     keys = dict.fromkeys(key for answer in answers for key in answer.figures)
@@ -152,7 +150,7 @@ def side_by_side(answers: Sequence[Answer], infos: Infos) -> list[Block]:
     blocks.append(Grid(columns, tuple(rows), right=set(range(1, len(columns))), split=True))
     for number, answer in enumerate(answers, 1):
         for obstacle in answer.obstacles:
-            remedy = f"; what would fit: {obstacle.remedy}" if obstacle.remedy else ""
+            remedy = f"; remedy: {obstacle.remedy}" if obstacle.remedy else ""
             blocks.append(Note(f"[{number}] NOT FEASIBLE: {obstacle.reason}{remedy}", "warning"))
     return blocks + assumptions(answers)
 
@@ -171,11 +169,28 @@ def _cell(key: str, answer: Answer) -> str:
     return text.removesuffix(" tokens/s").removesuffix(" TFLOP/s").removesuffix(" tokens")
 
 
-def _group(node: TreeNode) -> str:
+def group_of(node: TreeNode) -> str:
+    """The kind of work of a leaf in words, with the group that a collective is over."""
     kind = node.tags.get("kind", "")
     name = _KINDS.get(kind) or kind.replace("_", " ") or node.name
-    over = node.tags.get("over", "")
+    over = _dimensions(node.tags.get("over", ""))
     return f"{name} over {over}" if over else name
+
+
+def _dimensions(over: str) -> str:
+    """The mesh dimensions of a group as a person calls them, from the atoms of the mesh that they are made of.
+
+    >>> _dimensions("tp.rest×tp.ep"), _dimensions("tp.ep×dp.ep"), _dimensions("dp×pp")
+    ('tp', 'ep', 'dp×pp')
+    """
+    if not over:
+        return ""
+    pairs = [atom.partition(".")[::2] for atom in over.split("×")]
+    owners = dict.fromkeys(owner for owner, _ in pairs)
+    borrowers = {borrower for _, borrower in pairs}
+    if len(borrowers) == 1 and not borrowers & {"", "rest"}:
+        return borrowers.pop()
+    return "×".join(owners)
 
 
 def _setting(answer: Answer, infos: Infos) -> list[tuple[str, str]]:

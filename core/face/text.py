@@ -17,7 +17,8 @@ WIDTH = 80
 GAP = "  "
 INDENT = "  "
 _NARROWEST = 16
-"""A column of words is never folded below this."""
+_FIRST_NARROWEST = 36
+"""A column of words is never folded below this, and the first one, which holds names, not below the second."""
 
 
 @frozen
@@ -123,7 +124,8 @@ def _pairs(pairs: Pairs, width: int) -> list[str]:
     head = max((len(name) for name, _ in rows), default=0)
     lines = []
     for name, value in rows:
-        folded = _folded(value, max(width - head - len(INDENT + GAP), _NARROWEST))
+        # An address that is broken in two cannot be followed, so words stay whole here.
+        folded = _folded(value, max(width - head - len(INDENT + GAP), _NARROWEST), whole_words=True)
         lines.append(f"{INDENT}{name:<{head}}{GAP}{folded[0]}")
         lines += [" " * (head + len(INDENT + GAP)) + more for more in folded[1:]]
     return lines
@@ -162,9 +164,9 @@ def _natural(grid: Grid) -> list[int]:
 def _fitted(grid: Grid, width: int) -> list[int]:
     """Widths of the columns: the widest column of words gives way until the table fits."""
     widths = _natural(grid)
-    fixed = {i for i in grid.right} | {0}
+    least = {i: _FIRST_NARROWEST if i == 0 else _NARROWEST for i in range(len(widths)) if i not in grid.right}
     while sum(widths) + len(GAP) * (len(widths) - 1) > width:
-        free = [i for i in range(len(widths)) if i not in fixed and widths[i] > _NARROWEST]
+        free = [i for i, narrowest in least.items() if widths[i] > narrowest]
         if not free:
             break
         widest = max(free, key=lambda i: widths[i])
@@ -172,7 +174,7 @@ def _fitted(grid: Grid, width: int) -> list[int]:
     return widths
 
 
-def _folded(text: str, width: int) -> Sequence[str]:
+def _folded(text: str, width: int, whole_words: bool = False) -> Sequence[str]:
     if len(text) <= width:
         return [text]
-    return textwrap.wrap(text, width, break_long_words=True, break_on_hyphens=False) or [""]
+    return textwrap.wrap(text, width, break_long_words=not whole_words, break_on_hyphens=False) or [""]

@@ -255,7 +255,7 @@ class BackwardPlacer(Placer):
         """One pass over memory in the backward direction."""
         copy = self.copy(name, source, a, target, b)
         return Work(
-            name, "input gradient", "pointwise", copy.flops, ZERO,
+            name, "input gradient", copy.kind, copy.flops, ZERO,
             {f"d({n})": s for n, s in copy.reads.items()}, {f"d({n})": s for n, s in copy.writes.items()},
         )  # fmt: skip
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import sympy
 from attrs import frozen
 
 from ..algebra.compile import Builder
@@ -41,6 +40,8 @@ class Ledger:
 
     def at(self, moment: str) -> Expr:
         """Bytes in device memory at a moment."""
+        import sympy  # here: a cached answer reads the ledger's values without it
+
         return sympy.Add(*(row.bytes for row in self.rows if moment in row.moments and row.pool == "device"))
 
     def peak(self) -> Expr:

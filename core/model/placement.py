@@ -431,9 +431,9 @@ class Placer:
         self.layout[op.x.name] = now.with_axis(ROUTED, (*now[ROUTED], *ordered(partial, self.mesh)))
 
     def copy(self, name: str, source: Tensor, source_layout: Layout, target: Tensor, target_layout: Layout) -> Work:
-        """One pass over memory from one tensor to another."""
+        """Rows moved from one tensor to another in another order: a kernel of its own."""
         return Work(
-            name, "forward", "pointwise", self.count(target, target_layout) * FLOP, sympy.Integer(0),
+            name, "forward", "permute", self.count(target, target_layout) * FLOP, sympy.Integer(0),
             {source.name: self.size(source, source_layout)}, {target.name: self.size(target, target_layout)},
         )  # fmt: skip
 

@@ -21,7 +21,7 @@ CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_a
 class Work:
     """One kernel on one device.
 
-    ``kind``: gemm, grouped_gemm, attention, pointwise, lookup, optimizer; ``flops`` executed [FLOP], ``model_flops``
+    ``kind``: gemm, grouped_gemm, attention, pointwise, permute, lookup, optimizer; ``flops`` executed [FLOP], ``model_flops``
     what counts as useful work (without recomputation, attention without causal discount) [FLOP]; ``reads`` and
     ``writes``: tensor name → bytes [B]; ``shape``: named extents for formulas that want them (m, n, k, groups, ...);
     ``engine``: whose rate prices it (gemm, attention, vector); ``operand``: the tensor shared with work it may join.
@@ -96,7 +96,8 @@ def fused(steps: Iterable[Step]) -> list[Step]:
     """Neighbouring work that real kernels do at once, as one piece.
 
     Contractions of the same tensor are one matrix product (query, key and value; gate and up), and a chain of
-    pointwise operations is one pass over memory; what lies between is not read again.
+    pointwise operations is one pass over memory; what lies between is not read again. Collectives in between do not
+    matter: what kernels are joined is a property of the software, and a layout over one device must change nothing.
     """
     result: list[Step] = []
     for step in steps:
@@ -112,13 +113,19 @@ def fused(steps: Iterable[Step]) -> list[Step]:
 
 def _partner(done: list[Step], step: Step) -> int | None:
     """Index of the earlier piece that ``step`` joins: products look back over other work, passes only one place."""
-    for back in range(1, min(8, len(done)) + 1):
-        earlier = done[-back]
-        if not isinstance(step, Work) or not isinstance(earlier, Work):
+    if not isinstance(step, Work):
+        return None
+    looked = 0
+    for index in range(len(done) - 1, -1, -1):
+        earlier = done[index]
+        if isinstance(earlier, Collective):
+            continue
+        if not isinstance(earlier, Work):
             return None
         if _fusible(earlier, step):
-            return len(done) - back
-        if step.kind != "gemm":
+            return index
+        looked += 1
+        if step.kind != "gemm" or looked == 8:
             return None
     return None
 

@@ -106,13 +106,14 @@ def kept_bytes(block: Block, graph: ModelGraph, batch: int, sequence: int) -> in
 def test_gpt_layer_keeps_34_plus_5as_over_h(graph_of: GraphOf) -> None:
     """sbh(34 + 5as/h). Source: Korthikanti et al., arXiv:2205.05198, equation 1."""
     s, b, h, a = 64, 3, 96, 8
-    for model_type, fields in {
+    shapes: dict[str, dict[str, Any]] = {
         "gpt2": {"n_layer": 2, "n_embd": h, "n_head": a, "n_positions": s, "vocab_size": 100},
         "opt": {"num_hidden_layers": 2, "hidden_size": h, "num_attention_heads": a, "ffn_dim": 4 * h, "vocab_size": 100,
                 "max_position_embeddings": s, "dropout": 0.1, "attention_dropout": 0.1},
         "bloom": {"n_layer": 2, "hidden_size": h, "n_head": a, "vocab_size": 100, "hidden_dropout": 0.1,
                   "attention_dropout": 0.1},
-    }.items():  # fmt: skip
+    }  # fmt: skip
+    for model_type, fields in shapes.items():
         graph = graph_of({"model_type": model_type, **fields})
         layer = graph.runs[0].cycle[0]
         assert kept_bytes(layer, graph, b, s) * h == s * b * h * (34 * h + 5 * a * s)

@@ -204,7 +204,7 @@ def complaint(graph_of: GraphOf, fields: dict[str, Any]) -> str:
     return ""
 
 
-ODD = [None, -1, 0, math.nan, math.inf, 10**30, "x", "", [], ["x"], [[[]]], {}, {"a": 1}, True, 0.5]
+ODD: list[Any] = [None, -1, 0, math.nan, math.inf, 10**30, "x", "", [], ["x"], [[[]]], {}, {"a": 1}, True, 0.5]
 
 
 def test_any_one_field_gone_or_odd_is_a_graph_or_one_clear_line(graph_of: GraphOf, golden: dict[str, Any]) -> None:

@@ -1,0 +1,130 @@
+"""``slipstick explain train|serve``: the tree of an answer, with formula, value, share and what binds each node.
+
+Floor: face. May use every floor of the core below.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import click
+
+from ...errors import NotFeasible, UserError
+from ...records.prediction import SCHEMA
+from .asking import JSON, finite
+from .question import Question, question_command
+
+if TYPE_CHECKING:
+    from ...records.prediction import Answer, TreeNode
+    from ...study.prediction import Prediction
+
+DEEPEST = 100
+CLIP = 100
+"""Characters of an expression that are printed without --full."""
+
+_DEPTH = click.option(
+    "--depth", type=click.IntRange(0, DEEPEST), help="Levels of the tree below its root.  [default: all]"
+)
+_LEAST = click.option(
+    "--min-share",
+    type=click.FloatRange(0, 100),
+    default=1.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Count parts with a smaller share in one line; --json has all.",
+)
+_MATCH = click.option("--match", metavar="TEXT", help="Only what leads to a part whose name holds TEXT, however small.")
+_FULL = click.option("--full", is_flag=True, help="Write long expressions out; --json has all of them.")
+OPTIONS = (_DEPTH, _LEAST, _MATCH, _FULL, JSON)
+
+
+@click.group("explain", short_help="Where an answer comes from: formula, value and share of each part.")
+def command() -> None:
+    """The tree behind an answer: what each part costs, what binds it, and the formula and inputs of each leaf.
+
+    The options are those of `slipstick train` and `slipstick serve`; of a search the best setting is explained.
+    """
+
+
+def explained(
+    question: Question, depth: int | None, min_share: float, match: str | None, full: bool, as_json: bool
+) -> int:
+    """Print the trees of one answer; the exit status."""
+    answer = the_prediction(question).answer
+    trees = dict(answer.trees)
+    if match is not None:
+        trees = matched(trees, match)
+        min_share = 0.0
+    depth = DEEPEST if depth is None else depth
+    if as_json:
+        from ..trees import pruned
+
+        found = answer.to_json(tree=False)
+        found["tree"] = {name: pruned(node, depth).to_json() for name, node in trees.items()}
+        click.echo(json.dumps(finite({**found, "schema": SCHEMA}), allow_nan=False))
+    else:
+        _print(answer, trees, depth, min_share / 100, 0 if full else CLIP)
+    return 0 if answer.feasible else 1
+
+
+def the_prediction(question: Question) -> Prediction:
+    """The one prediction that a question is about. Errors: UserError for several, NotFeasible for none."""
+    from ...study.ask import ask
+
+    outcome = ask(question.task, question.models, question.machines, question.settings, question.host)
+    if not outcome.predictions:
+        raise NotFeasible("no setting that was tried is feasible: `slipstick {} ...` tells why".format(question.task))
+    if len(outcome.predictions) > 1:
+        raise UserError("explain takes one value for every setting, or ? for the best; not a list or range")
+    return outcome.predictions[0]
+
+
+def matched(trees: dict[str, TreeNode], text: str) -> dict[str, TreeNode]:
+    """The trees cut down to what leads to ``text``. Errors: UserError where nothing does."""
+    from ...errors import shown
+    from ..trees import matching
+
+    found = {name: kept for name, node in trees.items() if (kept := matching(node, text)) is not None}
+    if not found:
+        raise UserError(f"--match: no part of the tree has {shown(text)} in its name; without --match all are shown")
+    return found
+
+
+def _print(answer: Answer, trees: dict[str, TreeNode], depth: int, least: float, clip: int) -> None:
+    from ..answers import assumptions
+    from ..tables import echo, on_terminal, show
+    from ..text import Pairs
+    from ..trees import formulas, summary, tree_drawing, tree_text
+
+    show(summary(answer))
+    for node in trees.values():
+        echo("\n")
+        if on_terminal():
+            from rich.console import Console
+
+            Console(highlight=False).print(tree_drawing(node, depth, least, clip))
+        else:
+            echo(tree_text(node, depth, least, clip))
+    texts = tuple(formulas(trees.values()).items())
+    show([Pairs(texts, "Formulas"), *assumptions([answer])] if texts else assumptions([answer]))
+
+
+@question_command("train", "train", "Explain the time of a training step.", OPTIONS)
+def train_command(
+    question: Question, depth: int | None, min_share: float, match: str | None, full: bool, as_json: bool
+) -> int:
+    """Explain the step time of training MODEL on MACHINE: the tree with formula, value and share of each part."""
+    return explained(question, depth, min_share, match, full, as_json)
+
+
+@question_command("serve", "serve", "Explain the latencies of serving.", OPTIONS)
+def serve_command(
+    question: Question, depth: int | None, min_share: float, match: str | None, full: bool, as_json: bool
+) -> int:
+    """Explain the latencies of serving MODEL on MACHINE: the trees with formula, value and share of each part."""
+    return explained(question, depth, min_share, match, full, as_json)
+
+
+command.add_command(train_command)
+command.add_command(serve_command)
