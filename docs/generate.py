@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
+import re
+import shlex
 import sys
 from pathlib import Path
 
 DOCS = Path(__file__).parent
+OUTPUT = re.compile(r"(<!-- output: slipstick (.+?) -->\n```\n).*?(\n```)", re.DOTALL)
 
 
 def symbols_page() -> str:
@@ -27,7 +32,20 @@ def symbols_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {"symbols.md": symbols_page}
+def readme() -> str:
+    """README.md with the output of each command that it shows."""
+    from slipstick.core.face.cli.main import main as slipstick
+
+    def printed(match: re.Match[str]) -> str:
+        text = io.StringIO()
+        with contextlib.redirect_stdout(text):
+            slipstick(shlex.split(match[2]))
+        return match[1] + text.getvalue().rstrip() + match[3]
+
+    return OUTPUT.sub(printed, (DOCS.parent / "README.md").read_text(encoding="utf-8"))
+
+
+PAGES = {"symbols.md": symbols_page, "../README.md": readme}
 
 
 def main() -> int:

@@ -277,6 +277,8 @@ class TreeCompiler:
         local = {name: b.expr(expr) for name, expr in node.inputs.items()}
         for name, slot in local.items():
             b.output(f"t{number}.{name}", slot)
+        defaults = {p.name: p.default for p in node.formula.parameters if p.name not in node.parameters}
+        local.update({p: b.constant(value) for p, value in defaults.items()})
         local.update({p: b.input(name) for p, name in node.parameters.items()})
         for term, expr in node.formula.terms.items():
             b.output(f"t{number}:{term}", b.expr(expr, local))

@@ -6,7 +6,7 @@ Floor: face. Uses the records of answers and the setting table; no rich, no symp
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..algebra.units import format_si
 from ..records.prediction import Answer, TreeNode
@@ -39,8 +39,8 @@ _KINDS = {
 }
 # Told on lines of their own, or of no interest to a person where they have their default.
 _HEADLINE = {
-    "devices", "global_batch", "micro_batch", "micro_batches", "sequence", "input_tokens", "output_tokens", "concurrency",
-    "numerics", "node", "precision", "kv_precision", "load_skew",
+    "devices", "global_batch", "micro_batch", "micro_batches", "sequence", "input_tokens", "output_tokens",
+    "concurrency", "numerics", "node", "precision", "kv_precision", "load_skew",
 }  # fmt: skip
 
 
@@ -79,8 +79,8 @@ def obstacles(answer: Answer) -> list[Block]:
 def memory_table(answer: Answer) -> Grid:
     """The memory ledger of the fullest device."""
     capacity = answer.capacity or 1.0
-    rows = [(row.name.replace("_", " "), format_si(row.bytes, "B"), f"{row.bytes / capacity:.1%}") for row in answer.ledger]
-    rows.append(("peak", format_si(answer.peak, "B"), f"{answer.peak / capacity:.1%}"))
+    sizes = [*((row.name.replace("_", " "), row.bytes) for row in answer.ledger), ("peak", answer.peak)]
+    rows = [(name, format_si(size, "B"), f"{size / capacity:.1%}") for name, size in sizes]
     stage = f", {answer.stage}" if answer.stage and answer.setting.get("pp", 1) != 1 else ""
     title = f"Memory of the fullest device{stage} ({format_si(answer.capacity, 'B')} there)"
     return Grid(("row", "bytes", "of capacity"), tuple(rows), title, right={1, 2})
@@ -123,7 +123,8 @@ def time_groups(root: TreeNode) -> dict[str, float]:
 def assumptions(answers: Sequence[Answer]) -> list[Block]:
     """What a reader has to know, each line once."""
     lines = dict.fromkeys(line for answer in answers for line in answer.assumptions)
-    return [Note("")] * bool(lines) + [Note(line) for line in lines]
+    blank: list[Block] = [Note("")] if lines else []
+    return [*blank, *(Note(line) for line in lines)]
 
 
 def side_by_side(answers: Sequence[Answer], infos: Infos) -> list[Block]:
@@ -197,24 +198,13 @@ def _setting(answer: Answer, infos: Infos) -> list[tuple[str, str]]:
     setting = dict(answer.setting)
     degrees = [k for k in setting if k in infos and infos[k].kind == "count" and infos[k].owner != "core"]
     layout = " · ".join(f"{k} {setting_text(k, setting[k])}" for k in degrees if setting[k] != 1) or "one device"
-    pairs = [("layout", layout)]
+    told = {key: setting_text(key, value) for key, value in setting.items()}
     if answer.task == "train":
-        pairs.append(
-            (
-                "batch",
-                f"{setting_text('', setting.get('global_batch'))} sequences of {setting_text('', setting.get('sequence'))} "
-                f"tokens; micro batch {setting_text('', setting.get('micro_batch'))}, "
-                f"{setting_text('', setting.get('micro_batches'))} micro-batches",
-            )
-        )
+        batch = "{global_batch} sequences of {sequence} tokens: {micro_batches} micro-batches of {micro_batch}"
+        pairs = [("layout", layout), ("batch", batch.format_map(told))]
     else:
-        pairs.append(
-            (
-                "requests",
-                f"{setting_text('', setting.get('concurrency'))} at once, {setting_text('', setting.get('input_tokens'))} "
-                f"tokens in, {setting_text('', setting.get('output_tokens'))} out",
-            )
-        )
+        requests = "{concurrency} at once, {input_tokens} tokens in, {output_tokens} out"
+        pairs = [("layout", layout), ("requests", requests.format_map(told))]
     pairs.append(("precision", str(setting.get("numerics", setting.get("precision", "")))))
     others = [
         f"{name_of(key, infos)} {setting_text(key, value)}"

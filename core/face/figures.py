@@ -6,7 +6,7 @@ Floor: face. Uses the unit table. A figure that is not named here, such as one o
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..algebra.units import format_count, format_si
@@ -103,7 +103,7 @@ def setting_text(key: str, value: Any) -> str:
     return str(value)
 
 
-def differing(rows: list[Mapping[str, Any]]) -> list[str]:
+def differing(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """The keys whose values are not the same in all rows, in the order of the first row that has them."""
     keys = dict.fromkeys(key for row in rows for key in row)
     return [key for key in keys if any(row.get(key) != rows[0].get(key) for row in rows[1:])]

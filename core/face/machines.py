@@ -56,7 +56,7 @@ def listing(found: Mapping[str, Sequence[Record]]) -> list[Block]:
     blocks: list[Block] = []
     for records in found.values():
         blocks += _listed(records)
-    blocks.append(Note("Rates are dense and bandwidths in one direction; `slipstick hardware show NAME` has the sources."))
+    blocks.append(Note("Rates are dense, bandwidths in one direction; `slipstick hardware show NAME` has the sources."))
     return blocks
 
 
@@ -86,18 +86,19 @@ def _listed(records: Sequence[Record]) -> list[Block]:
         return [Note("none")]
     first = records[0]
     if isinstance(first, Node):
-        rows = [(r.name, str(r.devices), " + ".join(t.name for t in r.tiers), r.title) for r in records if isinstance(r, Node)]
-        return [Grid(("node form", "devices", "tiers", "what it is"), tuple(rows), right={1})]
+        nodes = [r for r in records if isinstance(r, Node)]
+        rows = tuple((r.name, str(r.devices), " + ".join(t.name for t in r.tiers), r.title) for r in nodes)
+        return [Grid(("node form", "devices", "tiers", "what it is"), rows, right={1})]
     if isinstance(first, Host):
-        rows = [
-            (r.name, f"{r.cores.value:.0f}", _si(r.memory_capacity), _si(r.memory_bandwidth), r.title)
-            for r in records
-            if isinstance(r, Host)
-        ]
-        return [Grid(("host", "cores", "memory", "bandwidth", "what it is"), tuple(rows), right={1, 2, 3})]
+        hosts = [r for r in records if isinstance(r, Host)]
+        cells = tuple(
+            (r.name, f"{r.cores.value:.0f}", _si(r.memory_capacity), _si(r.memory_bandwidth), r.title) for r in hosts
+        )
+        return [Grid(("host", "cores", "memory", "bandwidth", "what it is"), cells, right={1, 2, 3})]
     if isinstance(first, Link):
-        rows = [(r.name, _si(r.bandwidth), _si(r.latency), r.title) for r in records if isinstance(r, Link)]
-        return [Grid(("link", "bandwidth", "latency", "what it is"), tuple(rows), right={1, 2})]
+        links = [r for r in records if isinstance(r, Link)]
+        wires = tuple((r.name, _si(r.bandwidth), _si(r.latency), r.title) for r in links)
+        return [Grid(("link", "bandwidth", "latency", "what it is"), wires, right={1, 2})]
     return [_accelerators(records)]
 
 
@@ -107,7 +108,7 @@ def _accelerators(records: Iterable[Record]) -> Grid:
         assert isinstance(record, Accelerator)
         half = record.rates.get("bf16") or record.rates.get("fp16")
         eight = record.rates.get("fp8") or record.rates.get("int8")
-        words = "" if eight is None or "fp8" in record.rates else " (int8)"
+        words = "" if eight is None or "fp8" in record.rates else " int8"
         rows.append(
             (
                 record.name,

@@ -16,11 +16,13 @@ if TYPE_CHECKING:
 
 def values_of(record: Accelerator | Host | Link) -> dict[str, Quantity]:
     """The values of a record that are not rates, by name, in the order of reading; unknown ones are left out."""
-    names = {
-        Accelerator: ("memory_capacity", "memory_reported", "memory_bandwidth", "host_bandwidth", "power", "units", "cache"),
+    names: tuple[str, ...] = {
+        Accelerator: (
+            "memory_capacity", "memory_reported", "memory_bandwidth", "host_bandwidth", "power", "units", "cache"
+        ),
         Host: ("cores", "memory_capacity", "memory_bandwidth", "power"),
         Link: ("bandwidth", "latency"),
-    }[type(record)]
+    }[type(record)]  # fmt: skip
     found = {name: getattr(record, name) for name in names}
     return {name: value for name, value in found.items() if value is not None}
 

@@ -56,7 +56,7 @@ def _table(report: SearchReport, task: str, infos: Infos) -> Grid:
     settings = [key for key in settings if key not in figures]
     columns = [*(infos[key].flag.lstrip("-") if key in infos else short(key) for key in settings), *map(_head, shown)]
     rows = [
-        tuple([*(setting_text(key, row.get(key)) for key in settings), *(_cell(key, row.get(key)) for key in shown)])
+        (*(setting_text(key, row.get(key)) for key in settings), *(_cell(key, row.get(key)) for key in shown))
         for row in report.top
     ]
     title = f"The best {len(rows)}" if len(rows) > 1 else "The only one"

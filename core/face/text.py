@@ -21,6 +21,10 @@ _FIRST_NARROWEST = 36
 """A column of words is never folded below this, and the first one, which holds names, not below the second."""
 
 
+def _numbers(values: Iterable[int]) -> frozenset[int]:
+    return frozenset(values)
+
+
 @frozen
 class Pairs:
     """Names with their values, under an optional title."""
@@ -31,12 +35,12 @@ class Pairs:
 
 @frozen
 class Grid:
-    """A table. ``right``: numbers of the columns with figures; ``split``: columns beyond the width start a new table."""
+    """A table. ``right``: numbers of the columns with figures; ``split``: what is too wide goes on in a new table."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     title: str = ""
-    right: frozenset[int] = field(default=frozenset(), converter=frozenset)
+    right: frozenset[int] = field(default=(), converter=_numbers)
     split: bool = False
 
 

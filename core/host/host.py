@@ -90,7 +90,7 @@ class Host:
         ``fresh``: look anew instead of trusting the manifest.
         Errors: ``UserError`` for a file of ``files`` that is not there. A plugin that fails is no error.
         """
-        from slipstick import __version__
+        from ..version import __version__
 
         environ = os.environ if environ is None else environ
         patterns = manifest.disabled_by(environ, disable)

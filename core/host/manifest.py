@@ -83,7 +83,11 @@ def scan() -> list[Row]:
 
 
 def cache_file(environ: Mapping[str, str]) -> Path | None:
-    """The manifest's file in slipstick's cache folder, one for each Python environment; None: keep none."""
+    """The manifest's file in slipstick's cache folder, one for each Python environment; None: keep none.
+
+    Programs of one environment that look for modules in different folders would overwrite each other's manifest in
+    turn, so two digits of what ``sys.path`` holds are part of the name: few files, and rarely a shared one.
+    """
     if environ.get("SLIPSTICK_NO_CACHE"):
         return None
     folder = environ.get("SLIPSTICK_CACHE_DIR")
@@ -91,8 +95,10 @@ def cache_file(environ: Mapping[str, str]) -> Path | None:
         import platformdirs
 
         folder = platformdirs.user_cache_dir("slipstick", appauthor=False)
-    prefix = hashlib.sha256(sys.prefix.encode(errors="surrogateescape")).hexdigest()[:12]
-    return Path(folder) / f"plugins-{prefix}.json"
+    prefix, path = (
+        hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest() for text in (sys.prefix, "\n".join(sys.path))
+    )
+    return Path(folder) / f"plugins-{prefix[:12]}-{path[:2]}.json"
 
 
 def _digest(body: object) -> str:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from attrs import field, frozen
 
@@ -67,7 +67,7 @@ class Rules:
         return Rules(self.splits + other.splits, self.stores + other.stores)
 
     def checked(self) -> Rules:
-        """These rules, or an error where an axis is unknown or split twice over one dimension."""
+        """These rules, or an error where an axis or kind is unknown, or an axis is split twice over one dimension."""
         seen: dict[tuple[str, str], str] = {}
         for split in self.splits:
             if split.axis not in ROLES:
@@ -76,6 +76,11 @@ class Rules:
             if key in seen:
                 raise PluginError(f"axis {split.axis!r} is split twice over mesh dimension {split.over!r}")
             seen[key] = split.over
+        for store in self.stores:
+            if store.kind not in get_args(Kind):
+                raise PluginError(f"store of unknown kind {store.kind!r}; known: {', '.join(get_args(Kind))}")
+            if store.axis not in ROLES:
+                raise PluginError(f"store along unknown axis {store.axis!r}; known: {', '.join(ROLES)}")
         return self
 
     def split_atoms(self, role: str, mesh: Mesh) -> tuple[str, ...]:

@@ -446,6 +446,8 @@ class Placer:
             if table[a.role]:
                 base = base.with_axis(a.role, table[a.role])
         out = base.without(table[rows.role])
+        if op.out.is_stream and not table.atoms():
+            out = stored_layout(op.out, self.rules, self.mesh)  # nothing to sum: each device looks up its own rows
         size = self.size(op.out, out)
         self.steps.append(
             Work(op.name, "forward", "lookup", sympy.Integer(0), sympy.Integer(0), {op.table.name: size},
@@ -485,6 +487,21 @@ class Placer:
         )  # fmt: skip
         self.uses.append(Use(op, {op.logits.name: layout}, frozenset()))
 
+    def settle_inputs(self, op: Pointwise) -> None:
+        """Settle every input; terms of a plain sum that are partial over the same atoms are added first, reduced once."""
+        linear = not op.saves and not op.parameters and len(op.outputs) == 1
+        met: set[tuple[object, ...]] = set()
+        for tensor in op.inputs:
+            partial = self.partial.get(tensor.name, frozenset())
+            key = (partial, tensor.axes, tuple(self.stored(tensor).over.items()))
+            if linear and partial and tensor.axes == op.outputs[0].axes and key in met:
+                self.partial.pop(tensor.name)
+                if tensor.is_stream:
+                    self.layout[tensor.name] = stored_layout(tensor, self.rules, self.mesh)
+            else:
+                self.settle(tensor, op.name)
+            met.add(key)
+
     def pointwise(self, op: Pointwise) -> None:
         """Runs where its inputs are stored; a linear one passes equal partial sums on."""
         sums = {self.partial.get(t.name, frozenset()) for t in op.inputs}
@@ -494,8 +511,7 @@ class Placer:
             for tensor in op.inputs:
                 self.partial.pop(tensor.name, None)
         else:
-            for tensor in op.inputs:
-                self.settle(tensor, op.name)
+            self.settle_inputs(op)
         layouts = {t.name: self.stored(t) for t in op.inputs}
         merged: dict[str, tuple[str, ...]] = {}
         for layout in layouts.values():
@@ -542,7 +558,8 @@ def attention_work(
     whole_heads, whole_batch = phase.extent(op.q.axes[2]), phase.extents[BATCH]
     flops = 2 * batch * heads * depth * exact / shards
     model = 2 * whole_batch * whole_heads * depth * query * reach
-    kv_tokens = reach if phase.cached else context
+    # The last of the queries looks back a window, the first one as far again before itself.
+    kv_tokens = functions().fmin(context, window + query - 1) if phase.cached and window is not None else context
     kv = {t.name: context_bytes(placer, t, layout, kv_tokens) for t, layout in ((op.k, k), (op.v, v))}
     reads = {op.q.name: placer.size(op.q, q), **kv}
     writes = {op.out.name: placer.size(op.out, out)}

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..algebra.units import format_si
-from ..model.memory import row_values
 from ..records.prediction import Answer, LedgerRow, Obstacle
 from .case import Case, is_broken
 from .tree import valued_tree
@@ -24,10 +23,11 @@ def answer(case: Case, settings: Mapping[str, Any]) -> Answer:
     out = case.program.evaluate(values)
     figures = training_figures(case, values, out) if case.task == "train" else serving_figures(case, values, out)
     stage = fullest_stage(case, out)
-    rows = row_values(case.program.ledger, out, stage)
     described = case.program.ledger["stages"][stage]
+    prefix = f"{case.program.ledger['prefix']}{stage}."
     ledger = tuple(
-        LedgerRow(row["name"], float(rows[row["name"]]), row["text"], tuple(row["moments"])) for row in described["rows"]
+        LedgerRow(row["name"], float(out[prefix + row["name"]]), row["text"], tuple(row["moments"]))
+        for row in described["rows"]
     )
     peak = float(out["memory.peak"])
     parameters = {name: float(v) for name, v in values.items() if isinstance(v, (int, float))}
@@ -55,6 +55,8 @@ def shown_setting(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
     found["numerics"] = case.numerics.title
     found["node"] = case.machine.node.name
     found["load_skew"] = _plain(values["load_skew"])
+    asked = ("tokens", "price", "max_tpot", "max_ttft")
+    found.update({name: _plain(values[name]) for name in asked if values.get(name) is not None})
     return found
 
 

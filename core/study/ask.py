@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from ..errors import UserError, unknown
+from ..errors import UserError, shown, unknown
 from ..records.scenario import ASK
 from .case import Case, make_case
 from .models import load_model
 from .prediction import Prediction
-from .search import SearchReport, search
 from .settings import SettingInfo, settings_for
 from .values import checked_value
 
 if TYPE_CHECKING:
     from ..host.host import Host
+    from .search import SearchReport
 
 SIDE_BY_SIDE = 8
 """Up to so many settings are printed side by side; more are a table of the best."""
@@ -72,7 +72,27 @@ def cases(
         graph = load_model(name, host)
         machine = host.machine(machine_name, chosen.get("node"))
         case = make_case(task, graph, machine, chosen, host, infos)
-        yield case, dict(numeric)
+        yield case, relevant(case, numeric, infos)
+
+
+def relevant(case: Case, numeric: Mapping[str, Any], infos: Mapping[str, SettingInfo]) -> dict[str, Any]:
+    """The numeric settings that a case knows: degrees of strategies that have nothing to do for the model are left out.
+
+    Errors: UserError for such a degree above 1, which would silently change nothing.
+    """
+    active = {"core", *(strategy.name for strategy in case.plan.strategies)}
+    found = {}
+    for name, value in numeric.items():
+        info = infos[name]
+        if info.owner in active:
+            found[name] = value
+        elif value not in (ASK, 1, (1,)):
+            told = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+            raise UserError(
+                f"{info.flag} {shown(told)}: {case.graph.name} has nothing that {info.owner} parallelism splits; "
+                f"leave {info.flag} out"
+            )
+    return found
 
 
 def ask(
@@ -95,6 +115,8 @@ def ask(
     if not open_ and points <= SIDE_BY_SIDE:
         predictions = [Prediction(case, point) for case, numeric in found for point in spread(numeric)]
         return Outcome(predictions, None, checked)
+    from .search import search
+
     report = search(task, found, checked)
     return Outcome([report.best] if report.best is not None else [], report, checked)
 

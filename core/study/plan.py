@@ -74,6 +74,8 @@ class Plan:
             repr(self.rules),
             repr(self.dimensions),
             schedule.name if schedule else "",
+            # Rules show most options; a schedule may read others (how many stages a device holds).
+            sorted((name, repr(value)) for name, value in self.options.items()),
             self.family.name,
             self.tiers,
             self.recompute,

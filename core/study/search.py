@@ -6,7 +6,8 @@ one; nothing is sampled, so the best setting of the enumerated ones is the best 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 MOST_POINTS = 20_000_000
 """More settings than this in one question are refused."""
+
+BLOCK = 2**18
+"""Points looked at together: large enough for arrays to pay, small enough that memory stays below a hundred megabytes."""
 
 TOP = 10
 FREE_DEGREES = tuple(2**i for i in range(11))
@@ -55,14 +59,16 @@ class SearchReport:
 
 @frozen
 class _Found:
-    """The points of one case: settings as arrays, which are feasible, their score and figures."""
+    """The best points of one block of points, best first: settings as arrays, rank and figures; and how many fit.
+
+    ``rank``: one tuple a point, the smaller the better; comparable among all cases of a question.
+    """
 
     case: Case
-    points: dict[str, Any]
-    feasible: Any
-    score: Any
-    figures: Mapping[str, Any]
-    constants: Mapping[str, Any] = field(factory=dict)
+    feasible: int
+    points: Mapping[str, Any] = field(factory=dict)
+    rank: tuple[tuple[float, ...], ...] = ()
+    figures: Mapping[str, Any] = field(factory=dict)
 
 
 def candidates(name: str, case: Case, numeric: Mapping[str, Any]) -> tuple[int, ...]:
@@ -74,6 +80,8 @@ def candidates(name: str, case: Case, numeric: Mapping[str, Any]) -> tuple[int, 
         devices = numeric.get("devices")
         if isinstance(devices, int):
             return divisors(devices)
+        if isinstance(devices, tuple):
+            return tuple(sorted({d for count in devices for d in divisors(count)}))
         return FREE_DEGREES
     if name == "micro_batch":
         batch = numeric.get("global_batch")
@@ -93,41 +101,53 @@ def divisors(number: int) -> tuple[int, ...]:
     return tuple(sorted({*low, *(number // d for d in low)}))
 
 
-def grid(case: Case, numeric: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-    """Every combination of open settings as flat float arrays of one length; single values stay numbers."""
-    import numpy as np
-
+def grid(case: Case, numeric: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, tuple[Any, ...]], int]:
+    """The settings with one value, those with several (what "?" stands for put in), and how many points they span."""
     axes = {
         name: candidates(name, case, numeric) if isinstance(value, str) and value == ASK else value
         for name, value in numeric.items()
     }
     several = {name: value for name, value in axes.items() if isinstance(value, tuple)}
-    total = 1
-    for value in several.values():
-        total *= len(value)
+    total = math.prod(len(value) for value in several.values())
     if total > MOST_POINTS:
         raise UserError(f"the question has {total:,} settings; at most {MOST_POINTS:,}: give some of them a value")
-    points: dict[str, Any] = {name: value for name, value in axes.items() if name not in several}
-    if several:
-        mesh = np.meshgrid(*(np.asarray(v, dtype=float) for v in several.values()), indexing="ij")
-        points.update({name: array.ravel() for name, array in zip(several, mesh, strict=True)})
-    return points, total
+    return {name: value for name, value in axes.items() if name not in several}, several, total
+
+
+def blocks(single: Mapping[str, Any], several: Mapping[str, tuple[Any, ...]], total: int) -> Iterator[dict[str, Any]]:
+    """Every combination in blocks of at most ``BLOCK`` points, as flat float arrays; single values stay numbers.
+
+    Memory does not grow with the number of combinations.
+    """
+    import numpy as np
+
+    if not several:
+        yield dict(single)
+        return
+    values = {name: np.asarray(value, dtype=float) for name, value in several.items()}
+    sizes = tuple(len(value) for value in several.values())
+    for start in range(0, total, BLOCK):
+        places = np.unravel_index(np.arange(start, min(start + BLOCK, total)), sizes)
+        chosen = {name: values[name][place] for name, place in zip(several, places, strict=True)}
+        yield {**single, **chosen}
 
 
 def search(task: str, found: list[tuple[Case, dict[str, Any]]], settings: Mapping[str, Any]) -> SearchReport:
     """Enumerate all open settings of all cases and report the best."""
     fewest = settings.get("devices") == ASK
     explored = []
-    tried = 0
+    grids = [(case, *grid(case, numeric)) for case, numeric in found]
+    tried = sum(total for *_, total in grids)
+    if tried > MOST_POINTS:
+        raise UserError(f"the question has {tried:,} settings; at most {MOST_POINTS:,}: give some of them a value")
     reasons: dict[str, int] = {}
-    for case, numeric in found:
-        points, total = grid(case, numeric)
-        tried += total
-        if tried > MOST_POINTS:
-            raise UserError(f"the question has more than {MOST_POINTS:,} settings: give some of them a value")
-        explored.append(_explore(task, case, points, total, fewest, reasons))
-    feasible = sum(int(f.feasible.sum()) for f in explored)
-    top = _top(explored)
+    for case, single, several, total in grids:
+        for points in blocks(single, several, total):
+            explored.append(_explore(task, case, points, fewest, reasons))
+    feasible = sum(f.feasible for f in explored)
+    top = [(f, i) for f in explored for i in range(len(f.rank))]
+    top.sort(key=lambda pair: pair[0].rank[pair[1]])  # stable: ties go to the earlier one
+    del top[TOP:]
     varied = _varied(found)
     best = None
     if top:
@@ -146,22 +166,21 @@ def _objective(task: str, fewest: bool) -> str:
     return "highest tokens/s per device" if task == "train" else "highest output tokens/s per device"
 
 
-def _explore(
-    task: str, case: Case, points: dict[str, Any], total: int, fewest: bool, reasons: dict[str, int]
-) -> _Found:
+def _explore(task: str, case: Case, points: dict[str, Any], fewest: bool, reasons: dict[str, int]) -> _Found:
+    """Evaluate one block of points; ``reasons`` counts why some of them are not feasible, the first reason of each."""
     import numpy as np
 
     from .answers import feasible_mask, serving_figures, training_figures
 
+    total = max((len(v) for v in points.values() if isinstance(v, np.ndarray)), default=1)
     values = case.complete(points)
     open_, broken = feasible_mask(case, {n: v for n, v in values.items() if v is not None})
-    open_ = np.broadcast_to(open_, (total,)).copy()
     for message, mask in broken.items():
         reasons[message] = reasons.get(message, 0) + int(np.broadcast_to(mask, (total,)).sum())
-    chosen = np.flatnonzero(open_)
-    kept = {n: v[chosen] if isinstance(v, np.ndarray) else v for n, v in points.items()}
+    chosen = np.flatnonzero(np.broadcast_to(open_, (total,)))
     if not len(chosen):
-        return _Found(case, kept, np.zeros(0, dtype=bool), np.zeros(0), {})
+        return _Found(case, 0)
+    kept = {n: v[chosen] if isinstance(v, np.ndarray) else v for n, v in points.items()}
     values = case.complete(kept)
     outputs = (
         ("step_time", "model_flops", "hardware_flops", "memory.peak")
@@ -171,41 +190,31 @@ def _explore(
     with np.errstate(all="ignore"):
         out = case.program.evaluate(values, outputs)
         figures = training_figures(case, values, out) if task == "train" else serving_figures(case, values, out)
+    figures["memory_peak_bytes"] = out["memory.peak"]
     shape = (len(chosen),)
-    figures = {n: np.broadcast_to(v, shape) for n, v in figures.items()}
-    fits = np.broadcast_to(np.asarray(out["memory.peak"]) <= case.machine.accelerator.memory, shape).copy()
-    if not fits.all():
-        reasons[NO_MEMORY] = reasons.get(NO_MEMORY, 0) + int((~fits).sum())
+    figures = {n: np.broadcast_to(np.asarray(v, dtype=float), shape) for n, v in figures.items()}
+    fits = figures["memory_peak_bytes"] <= case.machine.accelerator.memory
+    limits = [(NO_MEMORY, ~fits)]
     for figure, limit in (("tpot_s", "max_tpot"), ("ttft_s", "max_ttft")):
-        bound = values.get(limit)
-        if bound is not None and figure in figures:
-            slow = fits & (figures[figure] > bound)
-            if slow.any():
-                reasons[f"{figure[:-2]} above the limit"] = reasons.get(f"{figure[:-2]} above the limit", 0) + int(slow.sum())
-                fits &= ~slow
+        if values.get(limit) is not None and figure in figures:
+            limits.append((f"{figure[:-2]} above the limit", figures[figure] > values[limit]))
+    fits = np.ones(shape, dtype=bool)
+    for message, mask in limits:
+        first = fits & mask
+        if first.any():
+            reasons[message] = reasons.get(message, 0) + int(first.sum())
+            fits = fits & ~mask
+    places = np.flatnonzero(fits)
     throughput = figures["tokens_per_s_per_device" if task == "train" else "output_tokens_per_s_per_device"]
-    score = np.where(fits, throughput, -np.inf)
-    if fewest:
-        devices = np.broadcast_to(np.asarray(values["devices"], dtype=float), shape)
-        # One device fewer beats any throughput; among equals the faster wins.
-        score = np.where(fits, -devices + throughput / (1 + throughput), -np.inf)
-    peak = np.broadcast_to(np.asarray(out["memory.peak"], dtype=float), shape)
-    return _Found(case, kept, fits, score, {**figures, "memory_peak_bytes": peak})
-
-
-def _top(explored: list[_Found]) -> list[tuple[_Found, int]]:
-    """The best points over all cases, best first; ties go to the earlier one."""
-    import numpy as np
-
-    found = []
-    for f in explored:
-        if not len(f.score):
-            continue
-        for index in np.argsort(-f.score, kind="stable")[:TOP]:
-            if f.feasible[index]:
-                found.append((f, int(index)))
-    found.sort(key=lambda pair: -float(pair[0].score[pair[1]]))
-    return found[:TOP]
+    # With the fewest devices asked for, one device fewer beats any throughput; among equals the faster wins.
+    first_key = np.broadcast_to(np.asarray(values["devices"] if fewest else 0.0, dtype=float), shape)
+    places = places[np.lexsort((-throughput[places], first_key[places]))[:TOP]]
+    return _Found(
+        case, int(fits.sum()),
+        {n: v[places] if isinstance(v, np.ndarray) else v for n, v in kept.items()},
+        tuple((float(first_key[i]), -float(throughput[i])) for i in places),
+        {n: v[places] for n, v in figures.items()},
+    )  # fmt: skip
 
 
 def _point(found: _Found, index: int) -> dict[str, Any]:

@@ -48,13 +48,17 @@ def checked_value(value: Any, info: SettingInfo) -> Any:
         return value
     if isinstance(value, str):
         return parse_value(value, info)
+    if getattr(value, "shape", ()):  # an array of numpy
+        value = value.tolist()
+    if isinstance(value, range):
+        value = tuple(value[: LONGEST_LIST + 1])
     if isinstance(value, (list, tuple)):
         _searchable(info, "a list")
         if not value:
             raise UserError(f"{info.flag}: an empty list")
+        if len(value) > LONGEST_LIST:
+            raise UserError(f"{info.flag}: at most {LONGEST_LIST:,} values, not {len(value):,}")
         return tuple(dict.fromkeys(_number(item, info) if info.kind != "choice" else _choice(item, info) for item in value))
-    if isinstance(value, range):
-        return checked_value(tuple(value), info)
     if info.kind == "flag":
         if not isinstance(value, bool):
             raise UserError(f"{info.flag}: true or false, not {shown(value)}")
@@ -85,7 +89,11 @@ def _one(text: str, info: SettingInfo) -> Any:
             raise UserError(f"{info.flag}: a name, not {shown(text)}")
         return text
     if info.unit == "s":
-        return _number(parse(text, expect="s")[0] if text else text, info)
+        try:
+            seconds = parse(text, expect="s")[0]
+        except UserError as error:
+            raise UserError(f"{info.flag}: {error}") from None
+        return _number(seconds, info)
     try:
         number = parse_count(text)
     except UserError:
@@ -107,11 +115,10 @@ def _choice(value: Any, info: SettingInfo) -> Any:
 
 
 def _number(value: Any, info: SettingInfo) -> Any:
+    if not isinstance(value, (int, float)) and hasattr(value, "item"):
+        value = value.item()  # a numpy number
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        try:
-            value = value.item()  # a numpy number
-        except AttributeError:
-            raise UserError(f"{info.flag}: a {_wanted(info)}, not {shown(value)}") from None
+        raise UserError(f"{info.flag}: a {_wanted(info)}, not {shown(value)}")
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f"{info.flag}: a {_wanted(info)}, not {value}")
     if info.kind == "count":
@@ -119,7 +126,8 @@ def _number(value: Any, info: SettingInfo) -> Any:
             raise UserError(f"{info.flag}: a whole number, not {value:g}")
         value = int(value)
     if not info.lower <= value <= info.upper:
-        raise UserError(f"{info.flag}: between {info.lower:g} and {info.upper:g}, not {value:g}")
+        told = f"{value:g}" if abs(value) < 10**300 else "a number of more than 300 digits"
+        raise UserError(f"{info.flag}: between {info.lower:g} and {info.upper:g}, not {told}")
     return value
 
 

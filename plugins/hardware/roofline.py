@@ -7,13 +7,15 @@ uncalibrated. Uses the algebra; sympy only where a formula is built.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from slipstick.core.algebra.formula import Formula, Parameter
 from slipstick.core.host.hookspecs import hookimpl
 from slipstick.core.model.interfaces.kernels import KernelFamily, Priced
-from slipstick.core.model.work import Work
 from slipstick.core.records.provenance import Quantity, Source
+
+if TYPE_CHECKING:
+    from slipstick.core.model.work import Work
 
 STATED = Source(
     key="default",

@@ -32,12 +32,12 @@ class OneForwardOneBackward(Schedule):
 
 
 class GPipe(OneForwardOneBackward):
-    """GPipe: all forward passes first; a stage holds every micro-batch."""
+    """GPipe: all forward passes first; a stage holds every micro-batch (one stage alone has no reason to)."""
 
     name = "gpipe"
 
     def in_flight(self, stage: Expr, stages: Expr, micro_batches: Expr) -> Expr:
-        return micro_batches
+        return functions().where(stages - 1, micro_batches, 1)
 
 
 SCHEDULES: dict[str, Schedule] = {s.name: s for s in (OneForwardOneBackward(), GPipe())}

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from .question import Question
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, in SI units (docs/json.md).")
-SAVE = click.option("--save", metavar="FILE", type=click.Path(), help="Save the question; --scenario FILE asks it again.")
+SAVE = click.option(
+    "--save", metavar="FILE", type=click.Path(), help="Save the question; --scenario FILE asks it again."
+)
 
 
 def answered(question: Question, as_json: bool, save: str | None) -> int:

@@ -22,7 +22,10 @@ _FOR = click.option(
     "--for", "figure", metavar="FIGURE", help="The figure: step_time, tpot, ttft, mfu, memory, ...  [default: the time]"
 )
 _BY = click.option("--by", metavar="SYMBOL", required=True, help="The symbol: tp, hbm_bandwidth, tier_bandwidth_0, ...")
+_FULL = click.option("--full", is_flag=True, help="Print the formula for every value of the symbol too.")
 _LATEX = click.option("--latex", is_flag=True, help="Print formula and derivative as LaTeX, nothing else.")
+
+OPTIONS = (_FOR, _BY, _LATEX, _FULL, JSON)
 
 
 @click.group("derive", short_help="The formula of one quantity, and its derivative by one symbol.")
@@ -34,7 +37,7 @@ def command() -> None:
     """
 
 
-def derived(question: Question, figure: str, by: str, latex: bool, as_json: bool) -> None:
+def derived(question: Question, figure: str, by: str, latex: bool, full: bool, as_json: bool) -> None:
     """Print a derivation."""
     from ...study.derive import derive
 
@@ -49,7 +52,7 @@ def derived(question: Question, figure: str, by: str, latex: bool, as_json: bool
         click.echo(f"{_name(found)} = {found.formula_latex}")
         click.echo(f"\\frac{{d}}{{d\\,\\mathrm{{{_escaped(by)}}}}} = {found.derivative_latex}")
     else:
-        _print(found)
+        _print(found, full)
 
 
 def _name(found: Derivation) -> str:
@@ -60,7 +63,7 @@ def _escaped(text: str) -> str:
     return text.replace("_", "\\_")
 
 
-def _print(found: Derivation) -> None:
+def _print(found: Derivation, full: bool) -> None:
     from ..figures import figure_text, label
     from ..tables import show
     from ..text import Block, Note, Pairs
@@ -75,24 +78,26 @@ def _print(found: Derivation) -> None:
                 ("elasticity", f"{found.elasticity:+.3f}: 1 % more {found.by} changes it by {found.elasticity:+.2f} %"),
             )
         ),
-        Note("Formula", "title"),
+        Note("Formula where the symbol is near this value", "title"),
         Note(f"{found.figure} = {found.formula}"),
         Note("Derivative", "title"),
         Note(f"d {found.figure} / d {found.by} = {found.derivative}"),
     ]
+    if full:
+        blocks += [Note("Formula for every value", "title"), Note(f"{found.figure} = {found.exact}")]
     show(blocks)
 
 
-@question_command("train", "train", "Formula and derivative of a figure of training.", (_FOR, _BY, _LATEX, JSON))
-def train_command(question: Question, figure: str | None, by: str, latex: bool, as_json: bool) -> None:
+@question_command("train", "train", "Formula and derivative of a figure of training.", OPTIONS)
+def train_command(question: Question, figure: str | None, by: str, latex: bool, full: bool, as_json: bool) -> None:
     """The formula of a figure of training MODEL on MACHINE, and its derivative by SYMBOL."""
-    derived(question, figure or "step_time", by, latex, as_json)
+    derived(question, figure or "step_time", by, latex, full, as_json)
 
 
-@question_command("serve", "serve", "Formula and derivative of a figure of serving.", (_FOR, _BY, _LATEX, JSON))
-def serve_command(question: Question, figure: str | None, by: str, latex: bool, as_json: bool) -> None:
+@question_command("serve", "serve", "Formula and derivative of a figure of serving.", OPTIONS)
+def serve_command(question: Question, figure: str | None, by: str, latex: bool, full: bool, as_json: bool) -> None:
     """The formula of a figure of serving MODEL on MACHINE, and its derivative by SYMBOL."""
-    derived(question, figure or "tpot", by, latex, as_json)
+    derived(question, figure or "tpot", by, latex, full, as_json)
 
 
 command.add_command(train_command)

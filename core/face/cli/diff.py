@@ -64,7 +64,7 @@ def _changed(before: Scenario, after: Scenario) -> dict[str, tuple[Any, Any]]:
 def _page(a: str, b: str, settings: dict[str, tuple[Any, Any]], rows: Sequence[Moved], top: int) -> list[Block]:
     from ...algebra.units import format_si
     from ..figures import setting_text
-    from ..text import Block, Grid, Note
+    from ..text import Grid, Note
 
     def seconds(value: float | None) -> str:
         return "–" if value is None else format_si(value, "s")
@@ -74,12 +74,12 @@ def _page(a: str, b: str, settings: dict[str, tuple[Any, Any]], rows: Sequence[M
 
     blocks: list[Block] = [Note(f"{a} → {b}", "title")]
     if settings:
-        table = tuple((name, asked(old), asked(new)) for name, (old, new) in settings.items())
-        blocks.append(Grid(("setting", "before", "after"), table))
+        changed = tuple((name, asked(old), asked(new)) for name, (old, new) in settings.items())
+        blocks.append(Grid(("setting", "before", "after"), changed))
     if not rows:
         return [*blocks, Note("no part of the time differs")]
     table = tuple(
-        (row.path, seconds(row.before), seconds(row.after), f"{'+' if row.change > 0 else ''}{format_si(row.change, 's')}")
+        (row.path, seconds(row.before), seconds(row.after), "+" * (row.change > 0) + format_si(row.change, "s"))
         for row in rows[:top]
     )
     blocks.append(Grid(("part (seconds of the whole)", "before", "after", "change"), table, right={1, 2, 3}))

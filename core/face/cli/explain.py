@@ -74,7 +74,7 @@ def the_prediction(question: Question) -> Prediction:
 
     outcome = ask(question.task, question.models, question.machines, question.settings, question.host)
     if not outcome.predictions:
-        raise NotFeasible("no setting that was tried is feasible: `slipstick {} ...` tells why".format(question.task))
+        raise NotFeasible(f"no setting that was tried is feasible: `slipstick {question.task} ...` tells why")
     if len(outcome.predictions) > 1:
         raise UserError("explain takes one value for every setting, or ? for the best; not a list or range")
     return outcome.predictions[0]

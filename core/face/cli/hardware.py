@@ -46,6 +46,8 @@ def list_command(session: Session, vendor: str | None, kind: str | None, as_json
     kinds = (kind,) if kind else _KINDS if as_json else ("accelerator",)
     found, problems = _all(host, kinds)
     if vendor is not None:
+        if kind in ("node", "link"):
+            raise UserError(f"--vendor: a {kind} names no vendor")
         vendors = sorted({_vendor(record) for records in found.values() for record in records} - {""})
         wanted = [name for name in vendors if vendor.casefold() in name.casefold()]
         if not wanted:
@@ -176,7 +178,8 @@ def _validated(file: str, host: Host) -> dict[str, Any]:
     from ...records.toml_walk import place
 
     path = Path(file).expanduser()
-    found: dict[str, Any] = {"file": place(Path(file)), "ok": False, "kind": "", "name": "", "problems": [], "notes": []}
+    where = place(Path(file))
+    found: dict[str, Any] = {"file": where, "ok": False, "kind": "", "name": "", "problems": [], "notes": []}
     try:
         if not path.name.casefold().endswith(".toml") and path.is_file():
             raise UserError("the file's name has to end in .toml")
@@ -194,8 +197,8 @@ def _validated(file: str, host: Host) -> dict[str, Any]:
     owners = host.machines().owners(found["kind"]).get(record.name)
     if owners and not _same_file(owners[0][1], found["kind"], record.name, path):
         found["notes"].append(
-            f"{found['kind']} {record.name} is also brought by {owners[0][0].name}: by its path this file is used, in a "
-            "folder of records the two would clash"
+            f"{found['kind']} {record.name} is also brought by {owners[0][0].name}: by its path this file is used, "
+            "in a folder of records the two would clash"
         )
     return found
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from slipstick import __version__
+from ...version import __version__
 
 from ...errors import SlipstickError, unknown
 from ...host import manifest

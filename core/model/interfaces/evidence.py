@@ -152,10 +152,14 @@ class Claim:
             raise self._fault(str(error)) from None
         if not self.value or not all(map(_is_number, self.value)):
             raise self._fault(f"its value is {shown(self.value)}; finite numbers are expected")
-        if self.relation == "ordering" and len(set(self.value)) < 2:
-            raise self._fault("an ordering needs two values or more that differ")
+        if self.relation == "ordering" and not any(self._apart(*pair) for pair in combinations(self.value, 2)):
+            raise self._fault("an ordering needs two values that differ by more than the tolerance")
         if self.tolerance and self.relation != "ordering" and 0 in self.value:
             raise self._fault("a tolerance relative to 0 allows nothing; claim a bound, or a tolerance of 0")
+
+    def _apart(self, theirs: float, others: float) -> bool:
+        """Whether two published values are far enough from one another for their order to mean something."""
+        return abs(theirs - others) > self.tolerance * max(abs(theirs), abs(others))
 
     def _fault(self, what: str) -> PluginError:
         return PluginError(f"claim {shown(self.name)}: {what}")
@@ -166,7 +170,7 @@ class Claim:
         return tuple(parse(f"{float(value)!r} {self.unit}")[0] for value in self.value)
 
     def predicted(self, ask: Ask) -> tuple[float, ...]:
-        """What slipstick says, in SI; ``ask``: scenario → the answer as ``--json`` prints it.
+        """What slipstick says, in SI; ``ask``: scenario → the answer as ``--json`` prints it. A flag is 1 or 0.
 
         Errors: UserError where the answer lacks the figure, or where ``ask`` raises it (a setting that is not known);
         PluginError where the expectation returns something else than numbers.
@@ -202,27 +206,27 @@ class Claim:
     def _compared(self, predicted: tuple[float, ...]) -> tuple[bool, float]:
         held, worst, excess = True, 0.0, -math.inf
         for own, theirs in zip(predicted, self.published, strict=True):
-            # Half an ulp of slack beyond what is claimed: 1.1 is to be within 10 % of 1.
+            # A few units in the last place beyond what is claimed: 1.1 is to be within 10 % of 1.
             slack = self.tolerance * abs(theirs) * (1 + 1e-12) + abs(theirs) * 1e-15
             over = {"equal within": abs(own - theirs), "at most": own - theirs, "at least": theirs - own}[self.relation]
             held = held and math.isfinite(own) and over <= slack
             deviation = own / theirs - 1 if theirs else (math.copysign(math.inf, own) if own else 0.0)
-            # The worst is the one that passes its bound by most; one that is no number is worse than any.
-            passed = math.inf if math.isnan(own) else over / abs(theirs) if theirs else over
-            if passed > excess or math.isnan(own):
+            # The worst is the one that passes its bound by most; one that is not finite is worse than any.
+            passed = math.inf if not math.isfinite(own) else over / abs(theirs) if theirs else over
+            if passed > excess:
                 worst, excess = deviation, passed
         return held, worst
 
     def _ordered(self, predicted: tuple[float, ...]) -> tuple[bool, float]:
         compared = wrong = 0
         for (own, theirs), (other, others) in combinations(zip(predicted, self.published, strict=True), 2):
-            if abs(theirs - others) <= self.tolerance * max(abs(theirs), abs(others)):
+            if not self._apart(theirs, others):
                 continue
             compared += 1
             # Written so that a tie, or what is no number, is wrong.
             wrong += not (own < other if theirs < others else own > other)
-        held = compared > 0 and wrong == 0 and all(map(math.isfinite, predicted))
-        return held, wrong / compared if compared else math.nan
+        held = wrong == 0 and all(map(math.isfinite, predicted))
+        return held, wrong / compared
 
     def _text(self, predicted: tuple[float, ...], published: tuple[float, ...], error: float) -> str:
         unit = str(dimension_of_unit(self.unit))
@@ -240,7 +244,7 @@ def _is_number(value: object) -> bool:
 def _numbers(value: Any) -> tuple[float, ...] | None:
     """``value`` as numbers, also those of numpy; None where it is something else."""
     parts = (value,) if isinstance(value, int | float) or not hasattr(value, "__iter__") else tuple(value)
-    if not parts or any(isinstance(part, bool | str | bytes) for part in parts):
+    if not parts or any(isinstance(part, str | bytes) for part in parts):
         return None
     try:
         return tuple(float(part) for part in parts)

@@ -34,9 +34,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeGuard
 
-from attrs import field, frozen
+from attrs import frozen
 
 from ...errors import PluginError, nearest, shown
 from .strategy import Constraint, Option
@@ -80,7 +80,7 @@ class Every:
             raise PluginError(f"every {shown(self.stride)}-th tile makes no sense; a stride is at least 1")
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     """Whether ``value`` is a plain number, which can be checked; an expression is checked once it has values."""
     return isinstance(value, int | float)
 
@@ -189,9 +189,9 @@ class Offload:
     Errors: PluginError where a row or work has two entries for one pool, or shares that come to more than all.
     """
 
-    placements: tuple[Placement, ...] = field(default=(), converter=tuple)
-    computes: tuple[Compute, ...] = field(default=(), converter=tuple)
-    streams: tuple[Stream, ...] = field(default=(), converter=tuple)
+    placements: tuple[Placement, ...] = ()
+    computes: tuple[Compute, ...] = ()
+    streams: tuple[Stream, ...] = ()
     batches: Amount = 1
 
     def __attrs_post_init__(self) -> None:

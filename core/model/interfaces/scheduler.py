@@ -44,7 +44,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from attrs import field, frozen
+from attrs import frozen
 
 from ...errors import PluginError, shown
 from .strategy import Option
@@ -151,7 +151,7 @@ class StepKind:
     """A kind of step: its ``name`` and its parts. A step of several parts is a mixed one."""
 
     name: str
-    parts: tuple[Part, ...] = field(converter=tuple)
+    parts: tuple[Part, ...]
 
     def __attrs_post_init__(self) -> None:
         if not self.parts:
@@ -178,7 +178,7 @@ class Steady:
     """
 
     running: Amount
-    kinds: tuple[StepKind, ...] = field(converter=tuple)
+    kinds: tuple[StepKind, ...]
     first: Mapping[str, Amount]
     between: Mapping[str, Amount]
     preemptions: Amount = 0
