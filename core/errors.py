@@ -69,7 +69,10 @@ def shown(text: object, limit: int = 60) -> str:
     >>> shown("a" * 100, limit=10)
     "'aaaaaaaaaa…'"
     """
-    plain = str(text)
+    try:
+        plain = str(text)
+    except ValueError:  # Python writes no whole number of more than 4,300 digits
+        plain = "a number of thousands of digits"
     if len(plain) > limit:
         plain = plain[:limit] + "…"
     return repr(plain)

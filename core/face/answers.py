@@ -49,12 +49,14 @@ def answer_page(answer: Answer, infos: Infos, hint: str = "") -> list[Block]:
     blocks: list[Block] = [Note(headline(answer), "title"), Pairs(tuple(_setting(answer, infos)))]
     if not answer.feasible:
         blocks += obstacles(answer)
+    if not laid_out(answer, infos):
+        return [*blocks, Note("No figures: these numbers of devices and sequences cannot be laid out.")]
     figures = tuple((label(key), figure_text(key, value)) for key, value in answer.figures.items())
     blocks.append(Pairs(figures, "Figures" if answer.calibrated else "Figures (uncalibrated)"))
     blocks += [memory_table(answer), *time_table(answer)]
     blocks += assumptions([answer])
     if hint:
-        blocks.append(Note(f"formula: {hint}"))
+        blocks.append(Note(f"formula: {hint}", "command"))
     return blocks
 
 
@@ -64,6 +66,14 @@ def headline(answer: Answer) -> str:
     node = answer.setting.get("node", "")
     inside = f" ({node})" if node and node != answer.machine else ""
     return f"{answer.task} {answer.model} on {setting_text('devices', devices)} × {answer.machine}{inside}"
+
+
+def laid_out(answer: Answer, infos: Infos) -> bool:
+    """Whether every count is a whole number: the figures of 10.67 replicas would mislead."""
+    counts = [
+        name for name in answer.setting if name == "micro_batches" or (name in infos and infos[name].kind == "count")
+    ]
+    return all(answer.setting[name] == int(answer.setting[name]) for name in counts)
 
 
 def obstacles(answer: Answer) -> list[Block]:
@@ -200,7 +210,9 @@ def _setting(answer: Answer, infos: Infos) -> list[tuple[str, str]]:
     layout = " · ".join(f"{k} {setting_text(k, setting[k])}" for k in degrees if setting[k] != 1) or "one device"
     told = {key: setting_text(key, value) for key, value in setting.items()}
     if answer.task == "train":
+        one = setting.get("micro_batches") == 1
         batch = "{global_batch} sequences of {sequence} tokens: {micro_batches} micro-batches of {micro_batch}"
+        batch = batch.replace("micro-batches of", "micro-batch of") if one else batch
         pairs = [("layout", layout), ("batch", batch.format_map(told))]
     else:
         requests = "{concurrency} at once, {input_tokens} tokens in, {output_tokens} out"

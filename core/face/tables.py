@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-_STYLES = {"": "", "title": "bold", "warning": "yellow"}
+_STYLES = {"": "", "title": "bold", "warning": "yellow", "command": ""}
 
 
 def show(blocks: Iterable[Block]) -> None:
@@ -55,7 +55,7 @@ def _draw(blocks: list[Block]) -> None:
         if isinstance(block, Note):
             if number and block.kind == "title":
                 console.print()
-            console.print(Text(clean(block.text), style=_STYLES[block.kind]))
+            console.print(Text(clean(block.text), style=_STYLES[block.kind]), soft_wrap=block.kind == "command")
             continue
         if number and (block.title or isinstance(block, Grid)):
             console.print()

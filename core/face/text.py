@@ -46,7 +46,7 @@ class Grid:
 
 @frozen
 class Note:
-    """A paragraph; ``kind`` is "", "title" or "warning"."""
+    """A paragraph; ``kind`` is "", "title", "warning", or "command": a line that a person copies, never folded."""
 
     text: str
     kind: str = ""
@@ -118,7 +118,7 @@ def _opens(block: Block) -> bool:
 
 def _note(note: Note, width: int) -> list[str]:
     text = clean(note.text)
-    if note.kind == "title":
+    if note.kind in ("title", "command"):
         return [text]
     return textwrap.wrap(text, width, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False) or [""]
 

@@ -14,11 +14,14 @@ import sympy
 from attrs import frozen
 
 from ..algebra.symbols import symbol, unit_symbol
+from .attention import attention_work
 from .axes import BATCH, EXPERTS, QUERY, ROUTED, Tensor, Weight
 from .latent import latent_gradient
 from .layout import Layout
 from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Lookup, Loss, Pointwise
-from .placement import ENGINES, Placed, Placer, Use, attention_work, ordered, reduction, stored_layout, width
+from .phase import ENGINES, Placed, Use, ordered, reduction, stored_layout, width
+from .placement import Placer
+from .routing import permuted
 from .work import Collective, Gradient, Step, Work
 
 if TYPE_CHECKING:
@@ -81,7 +84,7 @@ class BackwardPlacer(Placer):
         for partial, layout in self.pending.pop(tensor.name, {}).items():
             if partial:
                 kept = final.atoms() - layout.atoms()
-                self.steps.extend(reduction(self, tensor, layout, partial, kept, op, "input gradient"))
+                self.steps.extend(reduction(tensor, layout, partial, kept, op, "input gradient", self.mesh, self.phase))
             missing = layout.atoms() - final.atoms()
             if missing:
                 self.steps.append(
@@ -253,7 +256,7 @@ class BackwardPlacer(Placer):
 
     def gradient_copy(self, name: str, source: Tensor, a: Layout, target: Tensor, b: Layout) -> Work:
         """One pass over memory in the backward direction."""
-        copy = self.copy(name, source, a, target, b)
+        copy = permuted(self, name, source, a, target, b)
         return Work(
             name, "input gradient", copy.kind, copy.flops, ZERO,
             {f"d({n})": s for n, s in copy.reads.items()}, {f"d({n})": s for n, s in copy.writes.items()},

@@ -21,7 +21,8 @@ from .interfaces.kernels import KernelFamily
 from .layout import Layout, Rules
 from .mesh import Mesh
 from .ops import Attention, LatentAttention
-from .placement import Phase, Placed, Placer, ordered, width
+from .phase import Phase, Placed, ordered, width
+from .placement import Placer
 from .pricing import steps_node
 from .work import Alternatives, Collective, Step, Work
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 Recompute = Literal["none", "selective", "full"]
 RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
+
 
 @frozen
 class Setting:
@@ -160,7 +162,12 @@ def weight_shares(
 
         shares.append(
             WeightShare(
-                weight, placed.elements(weight, layout), tuple(sums), flat("weight"), flat("gradient"), flat("optimizer")
+                weight,
+                placed.elements(weight, layout),
+                tuple(sums),
+                flat("weight"),
+                flat("gradient"),
+                flat("optimizer"),
             )
         )
     return tuple(shares)
@@ -190,7 +197,9 @@ def _sharded_weights(
         if share.flat_gradient:
             scatters[share.flat_gradient] = scatters.get(share.flat_gradient, 0) + share.elements
     forward = [Collective("all_gather", "weights", "weights", "forward", a, n, "weight") for a, n in gathers.items()]
-    second = [Collective("all_gather", "weights", "weights", "input gradient", a, n, "weight") for a, n in gathers.items()]
+    second = [
+        Collective("all_gather", "weights", "weights", "input gradient", a, n, "weight") for a, n in gathers.items()
+    ]
     reduced = [
         Collective("reduce_scatter", "gradients", "weights", "weight gradient", a, n, "gradient")
         for a, n in scatters.items()

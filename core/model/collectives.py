@@ -19,16 +19,16 @@ from attrs import frozen
 
 from ..algebra.cost import Choice, Leaf, Node, Overlap, Repeat
 from ..algebra.functions import functions
-from ..algebra.symbols import symbol
+from ..algebra.symbols import symbol, unit_symbol
 from .interfaces.kernels import KernelFamily
 from .mesh import Mesh
-from .placement import width
+from .phase import width
 from .work import Collective
 
 if TYPE_CHECKING:
     from sympy import Expr
 
-UNLIMITED = sympy.Float(1e30)
+UNLIMITED = sympy.Float(1e30) * unit_symbol("byte") / unit_symbol("second")
 """Bandwidth of a link that a group does not use [B/s]: it never limits."""
 
 

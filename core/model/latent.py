@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING
 import sympy
 
 from ..algebra.symbols import unit_symbol
+from .attention import context_bytes
 from .axes import BATCH, CONTEXT, HEADS, QUERY
 from .layout import Layout, local_extent
 from .pairs import attention_pairs
+from .phase import width
 from .work import Alternatives, Step, Work
 
 if TYPE_CHECKING:
@@ -59,9 +61,9 @@ def latent_work(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layou
     return Alternatives(op.name, "forward", {"expanded": (expanded,), "absorbed": (absorbed,)})
 
 
-def _traffic(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]) -> tuple[dict[str, Expr], dict[str, Expr]]:
-    from .placement import context_bytes
-
+def _traffic(
+    placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]
+) -> tuple[dict[str, Expr], dict[str, Expr]]:
     context = placer.phase.extents[CONTEXT]
     reads = {
         op.q.name: placer.size(op.q, layouts[op.q.name]),
@@ -74,8 +76,6 @@ def _traffic(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout])
 
 
 def _expanded(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]) -> Work:
-    from .placement import width
-
     e = _Extents(placer, op, layouts)
     project = 2 * e.batch * e.context * e.latent * e.heads * (e.nope + e.value)
     core = 2 * e.batch * e.heads * (e.qk + e.value)
@@ -112,8 +112,6 @@ def _shape(e: _Extents, kv_heads: Expr) -> dict[str, Expr]:
 
 def latent_gradient(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]) -> list[Work]:
     """Backward of the expanded form: the core's gradients, then the up-projection's two products."""
-    from .placement import width
-
     e = _Extents(placer, op, layouts)
     project = 2 * e.batch * e.context * e.latent * e.heads * (e.nope + e.value)
     core = 2 * e.batch * e.heads * (e.qk + e.value) * e.pairs
@@ -124,9 +122,7 @@ def latent_gradient(placer: Placer, op: LatentAttention, layouts: Mapping[str, L
     inputs = {f"d({t.name})": reads[t.name] for t in op.reads}
     model = 2 * e.whole * (e.qk + e.value) * e.dense
     model_project = 2 * e.whole * e.context * e.latent * (e.nope + e.value)
-    gradient = {
-        f"d({w.name})": 2 * placer.count(w, layouts[w.name]) * width("gradient") for w in op.weights
-    }
+    gradient = {f"d({w.name})": 2 * placer.count(w, layouts[w.name]) * width("gradient") for w in op.weights}
     return [
         Work(op.name, "input gradient", "attention", (factor * core + project) * FLOP, (2 * model + model_project) * FLOP,
              {**reads, op.out.name: out, f"d({op.out.name})": out, "keys and values": 2 * grown},

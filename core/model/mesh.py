@@ -80,7 +80,9 @@ class Mesh:
             for index, lender in enumerate(lenders):
                 whole = symbol(lender)
                 if len(pieces[lender]) > 1:
-                    raise PluginError(f"mesh dimension {lender!r} is lent twice (the second time to {dimension.name!r})")
+                    raise PluginError(
+                        f"mesh dimension {lender!r} is lent twice (the second time to {dimension.name!r})"
+                    )
                 last = index == len(lenders) - 1
                 part = wanted if last else f.fmin(wanted, whole)
                 wanted = wanted / part

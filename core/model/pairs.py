@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from sympy import Expr
 
 
-def attention_pairs(query: Expr, context: Expr, causal: bool, window: Expr | None = None, chunked: bool = False) -> Expr:
+def attention_pairs(
+    query: Expr, context: Expr, causal: bool, window: Expr | None = None, chunked: bool = False
+) -> Expr:
     """Pairs that the last ``query`` of ``context`` tokens attend to.
 
     Causal: token j sees min(j + 1, window) tokens; the sum over the last q tokens is S(c) − S(c − q) with

@@ -15,17 +15,16 @@ No strategy writes a collective. The backward pass follows the same rules (``bac
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import sympy
-from attrs import field, frozen
 
-from ..algebra.functions import functions
 from ..algebra.symbols import symbol, unit_symbol
-from .axes import BATCH, CONTEXT, EXPERTS, QUERY, ROUTED, Axis, Tensor, Weight
+from .attention import attention_work
+from .axes import BATCH, EXPERTS, QUERY, ROUTED, Axis, Tensor, Weight
 from .graph import Block
-from .layout import Layout, Rules, local_elements, local_extent
+from .latent import latent_work
+from .layout import Layout, Rules, local_extent
 from .mesh import Mesh
 from .ops import (
     Attention,
@@ -36,103 +35,19 @@ from .ops import (
     LatentAttention,
     Lookup,
     Loss,
+    Norm,
     Op,
     Pointwise,
     Sampling,
 )
-from .pairs import attention_pairs
-from .work import Collective, Direction, Step, Work
+from .phase import ENGINES, Phase, Placed, Use, elements, ordered, reduction, routed_copies, stored_layout, width
+from .routing import combine, dispatch
+from .work import Collective, Step, Work
 
 if TYPE_CHECKING:
     from sympy import Expr
 
 FLOP = unit_symbol("FLOP")
-
-ENGINES = {"weight": "gemm", "expert": "expert", "high": "high"}
-"""Whose rate prices a product, by the format role of its weight."""
-
-
-@frozen
-class Phase:
-    """How a block is run: the extents of its run-time axes and what is kept.
-
-    ``extents`` maps sizes (batch, query, context and the model's own) to expressions; ``training``: a backward pass
-    follows; ``fused_attention``: probabilities stay on chip; ``cached``: keys and values of earlier tokens are read
-    from a cache.
-    """
-
-    name: str
-    extents: Mapping[str, Expr]
-    training: bool = False
-    fused_attention: bool = True
-    cached: bool = False
-
-    def extent(self, a: Axis) -> Expr:
-        """The extent of an axis: the phase's own, else the symbol of its size."""
-        return self.extents[a.size] if a.size in self.extents else symbol(a.size)
-
-
-@frozen
-class Use:
-    """How one operation of the block used its tensors: what ``backward`` needs to know.
-
-    ``layouts``: used layout by tensor name; ``taken``: atoms that split the operation's weights.
-    """
-
-    op: Op
-    layouts: Mapping[str, Layout]
-    taken: frozenset[str]
-
-
-@frozen
-class Placed:
-    """A block's forward pass on one device: steps in order (and by operation), uses, stored layouts by tensor."""
-
-    block: Block
-    phase: Phase
-    mesh: Mesh
-    rules: Rules
-    steps: tuple[Step, ...]
-    by_op: Mapping[str, tuple[Step, ...]]
-    uses: tuple[Use, ...]
-    stored: Mapping[str, Layout]
-    tensors: Mapping[str, Tensor] = field(factory=dict)
-
-    def elements(self, tensor: Tensor, layout: Layout) -> Expr:
-        """Local elements of a tensor in a layout."""
-        return elements(tensor, layout, self.mesh, self.phase)
-
-
-def elements(tensor: Tensor, layout: Layout, mesh: Mesh, phase: Phase) -> Expr:
-    """Local elements; a routed tensor has batch·query·top_k copies in all, spread evenly times the load skew."""
-    extents = {a.size: phase.extent(a) for a in tensor.axes if a.role != ROUTED}
-    if ROUTED not in tensor.roles:
-        return local_elements(tensor, layout, mesh, extents)
-    rest = Tensor(tensor.name, tuple(a for a in tensor.axes if a.role not in (ROUTED, EXPERTS)), tensor.format)
-    return routed_copies(layout, mesh, phase) * local_elements(rest, layout, mesh, extents)
-
-
-def routed_copies(layout: Layout, mesh: Mesh, phase: Phase) -> Expr:
-    """Token copies on the busiest device: batch·query·top_k over the degree of the routed axis, times the skew."""
-    tokens = phase.extents[BATCH] * phase.extents[QUERY]
-    return symbol("load_skew") * tokens * symbol("top_k") / mesh.degree(layout[ROUTED])
-
-
-def width(tensor_format: str) -> Expr:
-    """Bytes of one element kept in a format role."""
-    return symbol(f"{tensor_format}_width")
-
-
-def stored_layout(tensor: Tensor, rules: Rules, mesh: Mesh) -> Layout:
-    """The layout a stream tensor is stored in: split like the work on its axes, and what strategies add to it."""
-    over: dict[str, tuple[str, ...]] = {}
-    for role in tensor.roles:
-        atoms = rules.split_atoms(role, mesh)
-        extra = rules.stored_atoms("stream", role, mesh) if tensor.is_stream else ()
-        atoms = (*atoms, *(a for a in extra if a not in atoms))
-        if atoms:
-            over[role] = atoms
-    return Layout(over)
 
 
 class Placer:
@@ -184,9 +99,9 @@ class Placer:
         elif isinstance(op, LatentAttention):
             self.latent_attention(op)
         elif isinstance(op, Dispatch):
-            self.dispatch(op)
+            dispatch(self, op)
         elif isinstance(op, Combine):
-            self.combine(op)
+            combine(self, op)
         elif isinstance(op, Lookup):
             self.lookup(op)
         elif isinstance(op, Loss):
@@ -212,7 +127,7 @@ class Placer:
         now = self.stored(tensor)
         final = stored_layout(tensor, self.rules, self.mesh) if tensor.is_stream else now
         kept = final.atoms() - now.atoms()
-        self.steps.extend(reduction(self, tensor, now, partial, kept, op, "forward"))
+        self.steps.extend(reduction(tensor, now, partial, kept, op, "forward", self.mesh, self.phase))
         self.layout[tensor.name] = final
 
     def gather(self, tensor: Tensor, atoms: frozenset[str], op: str) -> Layout:
@@ -235,10 +150,6 @@ class Placer:
 
     def size(self, tensor: Tensor, layout: Layout) -> Expr:
         return self.count(tensor, layout) * width(tensor.format)
-
-    def whole(self, tensor: Tensor) -> Expr:
-        """Elements of the whole tensor over all devices."""
-        return elements(tensor, Layout(), self.mesh, self.phase)
 
     def write(self, tensor: Tensor, layout: Layout, partial: frozenset[str] = frozenset()) -> None:
         """A tensor appears, in the layout its operation left it in, with sums open over ``partial``."""
@@ -359,83 +270,15 @@ class Placer:
         q = self.stored(op.q)
         weight = self.weight_layout(op.up_key)
         latent, rope = (
-            self.gather(t, frozenset(self.stored(t)[QUERY]) | weight.atoms(), op.name)
-            for t in (op.latent, op.rope_key)
+            self.gather(t, frozenset(self.stored(t)[QUERY]) | weight.atoms(), op.name) for t in (op.latent, op.rope_key)
         )
         out = Layout({r: q[r] for r in q.over if r in op.out.roles})
         layouts = {op.q.name: q, op.latent.name: latent, op.rope_key.name: rope, op.out.name: out}
         for w in op.weights:
             layouts[w.name] = self.weight_layout(w)
-        from .latent import latent_work
-
         self.steps.append(latent_work(self, op, layouts))
         self.uses.append(Use(op, layouts, weight.atoms()))
         self.write(op.out, out)
-
-    def dispatch(self, op: Dispatch) -> None:
-        """Token copies to experts: all-to-all over atoms that split tokens; where tokens are whole, a local slice."""
-        self.settle(op.x, op.name)
-        x = self.stored(op.x)
-        experts = self.rules.split_atoms(EXPERTS, self.mesh)
-        token_atoms = (*x[BATCH], *x[QUERY])
-        moved = tuple(a for a in experts if a in token_atoms)
-        whole = tuple(a for a in experts if a not in token_atoms)
-        routed = Layout({ROUTED: (*experts, *(a for a in token_atoms if a not in experts))})
-        if moved:
-            self.steps.append(
-                Collective(
-                    "all_to_all", op.x.name, op.name, "forward", ordered(moved, self.mesh),
-                    self.count(op.x, x) * symbol("top_k") / self.mesh.degree(whole), op.x.format,
-                )
-            )  # fmt: skip
-        self.steps.append(self.copy(op.name, op.x, x, op.out, routed))
-        self.uses.append(Use(op, {op.x.name: x, op.out.name: routed}, frozenset(whole)))
-        self.write(op.out, routed)
-
-    def combine(self, op: Combine) -> None:
-        """Expert outputs back to their tokens: the mirror of dispatch, sums left open where tokens are whole."""
-        routed = self.stored(op.x)
-        experts = self.rules.split_atoms(EXPERTS, self.mesh)
-        stream = stored_layout(op.out, self.rules, self.mesh)
-        token_atoms = (*stream[BATCH], *stream[QUERY])
-        open_sums = self.partial.get(op.x.name, frozenset())
-        if open_sums & set(token_atoms):  # copies are stored split by an atom they are partial over: settle first
-            self.settle_routed(op)
-            routed = self.stored(op.x)
-            open_sums = frozenset()
-        self.partial.pop(op.x.name, None)
-        moved = tuple(a for a in experts if a in token_atoms)
-        whole = tuple(a for a in experts if a not in token_atoms)
-        if moved:
-            self.steps.append(
-                Collective(
-                    "all_to_all", op.out.name, op.name, "forward", ordered(moved, self.mesh),
-                    self.count(op.out, stream) * symbol("top_k") / self.mesh.degree(whole), op.out.format,
-                )
-            )  # fmt: skip
-        out = stream if moved or not whole else stream.without(whole)
-        self.steps.append(self.copy(op.name, op.x, routed, op.out, out))
-        self.uses.append(Use(op, {op.x.name: routed, op.out.name: out}, frozenset(whole)))
-        self.write(op.out, out, frozenset(whole) | open_sums)
-
-    def settle_routed(self, op: Combine) -> None:
-        """Partial sums of routed copies that were gathered for the experts: scattered back before they travel."""
-        partial = self.partial.pop(op.x.name)
-        now = self.stored(op.x)
-        self.steps.append(
-            Collective(
-                "reduce_scatter", op.x.name, op.name, "forward", ordered(partial, self.mesh),
-                self.count(op.x, now), op.x.format,
-            )
-        )  # fmt: skip
-        self.layout[op.x.name] = now.with_axis(ROUTED, (*now[ROUTED], *ordered(partial, self.mesh)))
-
-    def copy(self, name: str, source: Tensor, source_layout: Layout, target: Tensor, target_layout: Layout) -> Work:
-        """Rows moved from one tensor to another in another order: a kernel of its own."""
-        return Work(
-            name, "forward", "permute", self.count(target, target_layout) * FLOP, sympy.Integer(0),
-            {source.name: self.size(source, source_layout)}, {target.name: self.size(target, target_layout)},
-        )  # fmt: skip
 
     def lookup(self, op: Lookup) -> None:
         """A contraction over the table's rows with a one-hot tensor: partial sums where the rows are split."""
@@ -502,10 +345,22 @@ class Placer:
                 self.settle(tensor, op.name)
             met.add(key)
 
+    def statistics(self, op: Norm, layout: Layout) -> None:
+        """Means and squares are sums over the normalised axes: reduced where those are split, two numbers a row."""
+        x = op.inputs[0]
+        over = op.parameters[0].axes if op.parameters else x.axes[-1:]
+        atoms = frozenset(a for axis in over for a in layout[axis.role])
+        if atoms:
+            rows = Tensor(f"{x.name} statistics", tuple(a for a in x.axes if a not in over), "wide")
+            size = 2 * self.count(rows, layout.only(rows.roles))
+            self.steps.append(
+                Collective("all_reduce", rows.name, op.name, "forward", ordered(atoms, self.mesh), size, "wide")
+            )
+
     def pointwise(self, op: Pointwise) -> None:
         """Runs where its inputs are stored; a linear one passes equal partial sums on."""
         sums = {self.partial.get(t.name, frozenset()) for t in op.inputs}
-        carried = frozenset()
+        carried: frozenset[str] = frozenset()
         if len(sums) == 1 and not op.saves and not op.parameters:
             carried = sums.pop()
             for tensor in op.inputs:
@@ -526,6 +381,8 @@ class Placer:
             layout = together.only(tensor.roles) if twin is None else layouts[twin.name]
             layouts[tensor.name] = layout
             writes[tensor.name] = self.size(tensor, layout)
+        if isinstance(op, Norm):
+            self.statistics(op, layouts[op.inputs[0].name])
         for weight in op.parameters:
             reads[weight.name] = self.size(weight, self.weight_layout(weight))
             layouts[weight.name] = self.weight_layout(weight)
@@ -539,83 +396,3 @@ class Placer:
         self.uses.append(Use(op, layouts, frozenset()))
         for tensor in op.outputs:
             self.write(tensor, layouts[tensor.name], carried)
-
-
-def attention_work(
-    placer: Placer, op: Attention, q: Layout, k: Layout, v: Layout, out: Layout, direction: Direction
-) -> Work:
-    """The attention core on one device, forward or as the gradient of its inputs."""
-    phase, mesh = placer.phase, placer.mesh
-    batch = local_extent(phase.extents[BATCH], q[BATCH], mesh)
-    heads = local_extent(phase.extent(op.q.axes[2]), q[op.q.axes[2].role], mesh)
-    query, context = phase.extents[QUERY], phase.extents[CONTEXT]
-    shards = mesh.degree(q[QUERY])
-    window = symbol(op.window) if op.window else None
-    dense = query * context
-    exact = attention_pairs(query, context, op.causal, window, op.chunked) if phase.fused_attention else dense
-    reach = functions().fmin(context, window) if window is not None else context
-    depth = phase.extent(op.q.axes[-1]) + phase.extent(op.v.axes[-1])
-    whole_heads, whole_batch = phase.extent(op.q.axes[2]), phase.extents[BATCH]
-    flops = 2 * batch * heads * depth * exact / shards
-    model = 2 * whole_batch * whole_heads * depth * query * reach
-    # The last of the queries looks back a window, the first one as far again before itself.
-    kv_tokens = functions().fmin(context, window + query - 1) if phase.cached and window is not None else context
-    kv = {t.name: context_bytes(placer, t, layout, kv_tokens) for t, layout in ((op.k, k), (op.v, v))}
-    reads = {op.q.name: placer.size(op.q, q), **kv}
-    writes = {op.out.name: placer.size(op.out, out)}
-    passes = 0
-    if not phase.fused_attention:
-        passes = 6 if op.dropout else 4  # scores and probabilities, each written and read back
-    if direction != "forward":
-        # Fused kernels recompute the scores: five products instead of two (FlashAttention-2, arXiv:2307.08691).
-        flops = flops * (sympy.Rational(5, 2) if phase.fused_attention else 2)
-        model = 2 * model
-        reads = {**reads, op.out.name: writes[op.out.name], f"d({op.out.name})": writes[op.out.name]}
-        writes = {f"d({t.name})": b for t, b in ((op.q, placer.size(op.q, q)), (op.k, kv[op.k.name]), (op.v, kv[op.v.name]))}
-    if passes:
-        scores = batch * heads * dense / shards
-        reads["scores"] = passes // 2 * scores * width("activation")
-        writes["scores"] = passes // 2 * scores * width("activation")
-    shape = {
-        "batch": batch, "heads": heads, "kv_heads": local_extent(phase.extent(op.k.axes[2]), k[op.k.axes[2].role], mesh),
-        "query": query / shards, "context": kv_tokens, "head_dim": phase.extent(op.q.axes[-1]),
-    }  # fmt: skip
-    return Work(op.name, direction, "attention", flops * FLOP, model * FLOP, reads, writes, shape, "attention")
-
-
-def context_bytes(placer: Placer, tensor: Tensor, layout: Layout, tokens: Expr) -> Expr:
-    """Bytes of a key, value or latent tensor over ``tokens`` of context, in the cache's format where it is cached."""
-    phase = placer.phase
-    per_token = Tensor(tensor.name, (tensor.axes[0], *tensor.axes[2:]), tensor.format)
-    element = width("cache") if phase.cached else width(tensor.format)
-    return placer.count(per_token, layout) * tokens * element
-
-
-def reduction(
-    placer: Placer,
-    tensor: Tensor,
-    now: Layout,
-    partial: frozenset[str],
-    kept: frozenset[str],
-    op: str,
-    direction: Direction,
-) -> list[Collective]:
-    """The collectives that settle a partial sum: reduce-scatter over atoms that then split it, all-reduce over others."""
-    result = []
-    scattered, reduced = partial & kept, partial - kept
-    size = placer.count(tensor, now)
-    if scattered:
-        result.append(
-            Collective("reduce_scatter", tensor.name, op, direction, ordered(scattered, placer.mesh), size, tensor.format)
-        )
-    if reduced:
-        size = size / placer.mesh.degree(scattered)
-        result.append(
-            Collective("all_reduce", tensor.name, op, direction, ordered(reduced, placer.mesh), size, tensor.format)
-        )
-    return result
-
-
-def ordered(atoms: frozenset[str] | set[str] | tuple[str, ...], mesh: Mesh) -> tuple[str, ...]:
-    """Atoms in mesh order, innermost first."""
-    return tuple(name for name in mesh.atoms if name in atoms)

@@ -39,9 +39,7 @@ def layer_total(graph: ModelGraph) -> Expr:
 
 def whole_model(graph: ModelGraph) -> list[tuple[Block, Expr]]:
     """Each block kind with its number of layers in the model (embedding and output blocks left out)."""
-    return [
-        (block, symbol(run.layers) * count / len(run.cycle)) for run in graph.runs for block, count in run.kinds()
-    ]
+    return [(block, symbol(run.layers) * count / len(run.cycle)) for run in graph.runs for block, count in run.kinds()]
 
 
 def candidate_stages(graph: ModelGraph, stages: Expr) -> list[Stage]:

@@ -41,11 +41,10 @@ def _register() -> None:
         ("sequence_overhead", "t_{seq}", "time on the host for each sequence of a serving step"),
     ):
         register(SymbolInfo(name, latex, "s", what), OWNER)
+    register(SymbolInfo("memory_utilisation", "u", "1", "fraction of device memory that a server may use", 0, 1), OWNER)
     register(
-        SymbolInfo("memory_utilisation", "u", "1", "fraction of device memory that a server may use", 0, 1), OWNER
-    )
-    register(
-        SymbolInfo("prefill_tokens", "n_{pre}", "1", "most tokens that one prefill pass computes at once", lower=1), OWNER
+        SymbolInfo("prefill_tokens", "n_{pre}", "1", "most tokens that one prefill pass computes at once", lower=1),
+        OWNER,
     )
 
 

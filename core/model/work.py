@@ -23,7 +23,8 @@ class Work:
 
     ``kind``: gemm, grouped_gemm, attention, pointwise, permute, lookup, optimizer; ``flops`` executed [FLOP],
     ``model_flops`` what counts as useful work (without recomputation, attention without causal discount) [FLOP];
-    ``reads`` and ``writes``: tensor name → bytes [B]; ``shape``: named extents for formulas that want them (m, n, k, groups, ...);
+    ``reads`` and ``writes``: tensor name → bytes [B]; ``shape``: named extents for formulas that want
+    them (m, n, k, groups, ...);
     ``engine``: whose rate prices it (gemm, attention, vector); ``operand``: the tensor shared with work it may join.
     """
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import NotFeasible, UserError
 from ..host.host import default_host
-from .ask import Outcome, ask, cases, checked_settings
+from .ask import Outcome, ask, cases, checked_settings, is_plain
 from .derive import Derivation
 from .derive import derive as _derive
 from .prediction import Prediction
@@ -91,7 +91,7 @@ def _one(task: str, model: str, on: str, settings: Mapping[str, Any], host: Host
     if any(hasattr(value, "free_symbols") for value in full.values()):
         infos = settings_for(task, host)
         found = list(cases(task, (model,), (on,), checked_settings(task, full, infos), host, infos))
-        if len(found) != 1:
+        if len(found) != 1 or not is_plain(found[0][1]):
             raise UserError("a question with symbols takes one value for every other setting")
         return Prediction(*found[0])
     outcome = ask(task, (model,), (on,), full, host)

@@ -63,6 +63,9 @@ def cases(
     for info in infos.values():  # stated defaults of plain numbers; those of degrees and choices are the case's
         if info.owner == "core" and not is_structural(info) and info.default is not None:
             numeric.setdefault(info.name, info.default)
+    for name, value in structural.items():
+        if value == ASK and not infos[name].choices:
+            raise UserError(f"{infos[name].flag}: cannot be searched, give a value, a list or a range")
     axes = {
         name: infos[name].choices if value == ASK else value if isinstance(value, tuple) else (value,)
         for name, value in structural.items()
@@ -119,6 +122,11 @@ def ask(
 
     report = search(task, found, checked)
     return Outcome([report.best] if report.best is not None else [], report, checked)
+
+
+def is_plain(numeric: Mapping[str, Any]) -> bool:
+    """Whether every setting has one value (a number or a symbol): no list, no range, no "?"."""
+    return not any(isinstance(value, tuple) or (isinstance(value, str) and value == ASK) for value in numeric.values())
 
 
 def count(numeric: Mapping[str, Any]) -> int:

@@ -17,7 +17,7 @@ from ..model.blocks import BlockCost, Setting, WeightShare
 from ..model.collectives import Network
 from ..model.graph import Block
 from ..model.mesh import Mesh
-from ..model.placement import width
+from ..model.phase import width
 from ..model.stages import Stage
 from .plan import Plan
 
@@ -51,7 +51,11 @@ def stage_atoms(plan: Plan, mesh: Mesh) -> tuple[str, ...]:
 
 
 def over_stage(
-    stage: Stage, costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, pick: Callable[[BlockCost], Expr]
+    stage: Stage,
+    costs: dict[Block, BlockCost],
+    embedding: BlockCost,
+    output: BlockCost,
+    pick: Callable[[BlockCost], Expr],
 ) -> Expr:
     """A quantity of blocks summed over what one stage holds."""
     parts = [stage.embedding * pick(embedding), stage.output * pick(output)]
@@ -60,7 +64,10 @@ def over_stage(
 
 
 def layers_node(
-    name: str, layers: Iterable[tuple[Block, Expr]], costs: dict[Block, BlockCost], pick: Callable[[BlockCost], Node | None]
+    name: str,
+    layers: Iterable[tuple[Block, Expr]],
+    costs: dict[Block, BlockCost],
+    pick: Callable[[BlockCost], Node | None],
 ) -> list[Node]:
     """A repeat node for each kind of layer."""
     nodes: list[Node] = []
@@ -102,7 +109,11 @@ def tied_apart(stage: Stage, cost: BlockCost, pick: Callable[[WeightShare], Expr
 
 
 def weights_over_stage(
-    stage: Stage, costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, pick: Callable[[WeightShare], Expr]
+    stage: Stage,
+    costs: dict[Block, BlockCost],
+    embedding: BlockCost,
+    output: BlockCost,
+    pick: Callable[[WeightShare], Expr],
 ) -> Expr:
     """A sum over all weights that a stage holds."""
 

@@ -26,7 +26,7 @@ from ..model.graph import Block, cached
 from ..model.layout import local_elements, local_extent
 from ..model.memory import Ledger, Row, compile_ledgers
 from ..model.ops import Attention
-from ..model.placement import Phase, width
+from ..model.phase import Phase, width
 from ..model.stages import Stage, candidate_stages, kinds, whole_model
 from .build import over_stage, setting_of, stage_degree, stage_node, stored_weights, weights_over_stage
 from .build_training import boundary
@@ -154,9 +154,7 @@ def _pass(plan: Plan, setting: Setting, stages: tuple[Stage, ...], phase: Phase)
 
 def _kept(setting: Setting, decode: PassModel, stage: Stage, length: Expr) -> Expr:
     """Cache bytes of one sequence of ``length`` tokens on one device of a stage; windows limit what is kept."""
-    return sympy.Add(
-        *(count * cache_bytes(decode.costs[block], setting, length) for block, count in stage.layers)
-    )
+    return sympy.Add(*(count * cache_bytes(decode.costs[block], setting, length) for block, count in stage.layers))
 
 
 def cache_bytes(cost: BlockCost, setting: Setting, length: Expr) -> Expr:

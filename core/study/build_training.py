@@ -24,7 +24,7 @@ from ..model.blocks import BlockCost, Setting, WeightShare, block_cost
 from ..model.collectives import collective_node
 from ..model.graph import Block
 from ..model.memory import Ledger, Row, compile_ledgers
-from ..model.placement import Phase, elements, ordered, stored_layout, width
+from ..model.phase import Phase, elements, ordered, stored_layout, width
 from ..model.pricing import work_leaf
 from ..model.stages import Stage, candidate_stages, kinds, whole_model
 from ..model.work import Collective, Work
@@ -158,11 +158,19 @@ def _step(
         for partial, flat, early, size in held
         for c in _reductions(partial, flat, early, size, setting)
     ]
+    # A table tied to the output layer stands on the first and the last stage: both add up their gradients.
+    tied = sympy.Add(*(w.elements for w in output.weights if w.weight.tied))
+    if tied != 0 and plan.schedule:
+        shared = Collective(
+            "send", "tied embedding gradient", "gradients", "update", stage_atoms(plan, mesh), tied, "gradient"
+        )
+        reductions.append(collective_node(shared, mesh, network, family, phase.name))
     if reductions:
         parts.append(Sequence("reduce gradients", tuple(reductions)))
     parts.append(_update(setting, phase, costs, embedding, output, stages))
     gathers = [
-        collective_node(c, mesh, network, family, phase.name) for c in _gathers(costs, embedding, output, stages, setting)
+        collective_node(c, mesh, network, family, phase.name)
+        for c in _gathers(costs, embedding, output, stages, setting)
     ]
     if gathers:
         parts.append(Sequence("gather updated weights", tuple(gathers)))
@@ -194,6 +202,7 @@ def _buckets(
     found = []
     for partial, flat, early in groups:
         if partial:
+
             def member(w: WeightShare, key: object = (partial, flat, early)) -> bool:
                 return (w.partial, w.flat_optimizer, w.flat_gradient) == key
 
@@ -230,6 +239,7 @@ def _gathers(
     for flat, stored in groups:
         over = ordered(frozenset(flat) - frozenset(stored), setting.mesh)
         if over:
+
             def member(w: WeightShare, key: object = (flat, stored)) -> bool:
                 return (w.flat_optimizer, w.flat_weight) == key
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from ..errors import UserError, unknown
-from .ask import cases, checked_settings, count
+from .ask import cases, checked_settings, is_plain
 from .settings import settings_for
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ ALIASES = {"step_time": "step_time_s", "tpot": "tpot_s", "ttft": "ttft_s", "memo
 class Derivation:
     """A figure as a formula of one symbol, with everything else put in.
 
-    ``formula``: the branch that holds at ``at`` (every maximum, minimum and case resolved there), with its
-    ``derivative``, as text and LaTeX; ``exact``: the formula for every value; ``value``, ``slope`` and ``elasticity``
+    ``formula``: the branch that holds at ``at`` (every maximum, minimum and case resolved there, and blocks that divide
+    evenly there as plain quotients), with its ``derivative``, as text and LaTeX; ``exact``: the formula for every value; ``value``, ``slope`` and ``elasticity``
     (relative change for a relative change) at ``at``.
     """
 
@@ -65,7 +65,7 @@ def derive(
     infos = settings_for(task, host)
     checked = checked_settings(task, settings, infos)
     found = list(cases(task, (model,), (machine,), checked, host, infos))
-    if len(found) != 1 or count(found[0][1]) != 1 or "?" in [v for v in found[0][1].values() if isinstance(v, str)]:
+    if len(found) != 1 or not is_plain(found[0][1]):
         raise UserError("derive takes one value for every setting, no lists, ranges or ?")
     case, numeric = found[0]
     expression = figure_expression(case, ALIASES.get(figure, figure))
@@ -93,7 +93,9 @@ def derive(
 def active_branch(expression: Expr, point: Mapping[Any, Any]) -> Expr:
     """The expression with every maximum, minimum, case and comparison resolved as it falls at ``point``.
 
-    What is left is smooth and short; it equals the expression wherever the same resources bind as at the point.
+    What is left is short, and equals the expression wherever the same resources bind as at the point. A division that
+    leaves no remainder there (blocks of heads, of tokens) is written as a plain one: its slope is then that between
+    settings that divide, where the rounded one would be flat with jumps.
     """
     import sympy
 
@@ -119,6 +121,8 @@ def active_branch(expression: Expr, point: Mapping[Any, Any]) -> Expr:
             found = resolve(node.args[1] if value(node.args[0]) > 0 else node.args[2])
         elif name in ("eq", "lt", "le"):
             found = value(node)
+        elif name in ("cdiv", "fdiv") and value(node) == value(node.args[0] / node.args[1]):
+            found = resolve(node.args[0]) / resolve(node.args[1])
         else:
             found = node.func(*(resolve(arg) for arg in node.args))
         done[node] = found

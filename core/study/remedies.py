@@ -16,8 +16,9 @@ from .case import Case
 def remedy(case: Case, settings: Mapping[str, Any]) -> str:
     """The first change of one or two settings that fits, in words; empty where none of them does."""
     if case.task == "serve":
-        most = int(case.program.evaluate(case.complete(settings), ["max_concurrency"])["max_concurrency"])
-        if most >= 1:
+        found = case.program.evaluate(case.complete(settings), ["max_concurrency"])["max_concurrency"]
+        most = int(found) if found == found and found < 1e15 else 0
+        if most >= 1 and fits(case, {**settings, "concurrency": most}):
             return f"at most --concurrency {most} fits"
     for words, changed, changes in _changes(case, settings):
         if fits(changed, changes):

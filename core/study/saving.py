@@ -5,6 +5,7 @@ Floor: study.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tempfile
@@ -37,19 +38,28 @@ def save_scenario(path: Path, scenario: Scenario) -> None:
         "",
         "[settings]",
     ]
-    lines += [f"{name} = {_toml(value)}" for name, value in scenario.settings.items() if value is not None]
+    lines += [f"{_key(name)} = {_toml(value)}" for name, value in scenario.settings.items() if value is not None]
     text = "\n".join(lines) + "\n"
     temporary = ""
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent or Path("."), prefix=f".{path.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
+        data = text.encode()  # a path that is no text (a lone surrogate) stops here
+        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".slipstick-", suffix=".tmp")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
-    except OSError as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
-        raise UserError(f"--save {shown(path, 200)}: cannot be written ({error.strerror or error})") from None
+        temporary = ""
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UserError(f"--save {shown(path, 200)}: cannot be written ({reason})") from None
+    finally:
+        if temporary:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _key(name: str) -> str:
+    return name if name.isascii() and name.replace("_", "").isalnum() else _toml(name)
 
 
 def _toml(value: Any) -> str:
@@ -59,38 +69,45 @@ def _toml(value: Any) -> str:
         return repr(value)
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(_toml(item) for item in value) + "]"
-    # TOML's basic strings escape as JSON's do, once JSON has escaped everything outside ASCII.
-    return json.dumps(str(value))
+    if hasattr(value, "free_symbols"):
+        raise UserError(f"a scenario with the symbol {shown(value)} cannot be saved; give it a value")
+    # TOML's basic strings escape as JSON's do, but for surrogate pairs (so nothing above ASCII is escaped) and DEL.
+    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def load_scenario(path: Path) -> Scenario:
     """Read a scenario. Errors: UserError for a file that is not one, naming the key."""
     import tomllib
 
+    told = shown(path, 200)
     try:
         if not path.is_file():
-            raise UserError(f"{shown(path, 200)}: no such scenario file")
-        if path.stat().st_size > MAX_BYTES:
-            raise UserError(f"{path}: {path.stat().st_size:,} bytes; a scenario has less than {MAX_BYTES:,}")
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        if isinstance(error, tomllib.TOMLDecodeError):
-            raise UserError(f"{path}: not valid TOML ({error})") from None
+            raise UserError(f"{told}: no such scenario file")
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise UserError(f"{told}: {size:,} bytes; a scenario has less than {MAX_BYTES:,}")
+        text = path.read_bytes().decode()
+    except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else "not UTF-8 text"
-        raise UserError(f"{shown(path, 200)}: cannot be read ({reason})") from None
+        raise UserError(f"{told}: cannot be read ({reason})") from None
+    try:
+        data = tomllib.loads(text.replace("\r\n", "\n"))
+    except (ValueError, RecursionError) as error:  # ValueError: of TOML, or a number of thousands of digits
+        reason = "nested too deep" if isinstance(error, RecursionError) else shown(error, 120)
+        raise UserError(f"{told}: not valid TOML ({reason})") from None
     for key in data:
         if key not in KEYS:
-            raise unknown(f"key of scenario {path}", key, KEYS)
+            raise unknown(f"key of scenario {told}", key, KEYS)
     if data.get("schema") != 1:
-        raise UserError(f"{path}: schema must be 1, not {shown(data.get('schema'))}")
+        raise UserError(f"{told}: schema must be 1, not {shown(data.get('schema'))}")
     texts = {}
     for key in ("task", "model", "on"):
         if not isinstance(data.get(key), str) or not data[key]:
-            raise UserError(f"{path}: key {key!r} must be a string")
+            raise UserError(f"{told}: key {key!r} must be a string")
         texts[key] = data[key]
     settings = data.get("settings", {})
     if not isinstance(settings, dict):
-        raise UserError(f"{path}: 'settings' must be a table")
+        raise UserError(f"{told}: 'settings' must be a table")
     found = {name: tuple(value) if isinstance(value, list) else value for name, value in settings.items()}
     return Scenario(texts["task"], texts["model"], texts["on"], found)
 
@@ -133,6 +150,11 @@ def _paths(tree: TreeNode, root: str) -> list[tuple[str, TreeNode]]:
     found = []
     for leaf in leaves(tree):
         tags: Mapping[str, str] = leaf.tags
-        label = f"{root}: {tags['direction']} " if tags.get("direction") else f"{root}: "
-        found.append((label + leaf.name, leaf))
+        words = [f"{root}:", tags.get("direction", ""), leaf.name]
+        if "over" in tags:  # a transfer's leaf may be called after its realisation only (ring, tree, a tier)
+            kind = tags["kind"].replace("_", "-")
+            own = "" if leaf.name.startswith(kind) else f" ({leaf.name})"
+            name = leaf.name if not own else kind
+            words[2:] = [f"{name} at {tags['op']} over {tags['over']}{own}"]
+        found.append((" ".join(word for word in words if word), leaf))
     return found

@@ -23,7 +23,8 @@ TRAINING_FIGURES = (
     "hfu", "memory_peak_bytes",
 )  # fmt: skip
 SERVING_FIGURES = (
-    "tpot_s", "ttft_s", "output_tokens_per_s", "kv_capacity_tokens", "max_concurrency", "memory_peak_bytes",
+    "tpot_s", "ttft_s", "output_tokens_per_s", "output_tokens_per_s_per_device", "tokens_per_s_per_request",
+    "request_s", "kv_capacity_tokens", "max_concurrency", "memory_peak_bytes",
 )  # fmt: skip
 
 
@@ -74,7 +75,12 @@ def _serving(case: Case, name: str) -> Expr:
         return tpot
     refill = functions().fmax(*(p.expression() for p in model.prefill.periods))
     generated = symbol("output_tokens")
-    return symbol("concurrency") * generated / (generated * tpot + model.sequences * refill)
+    if name == "tokens_per_s_per_request":
+        return 1 / tpot
+    if name == "request_s":
+        return model.ttft.expression() + (generated - 1) * tpot
+    rate = symbol("concurrency") * generated / (generated * tpot + model.sequences * refill)
+    return rate / symbol("devices") if name.endswith("per_device") else rate
 
 
 def substituted(case: Case, expression: Expr, settings: Mapping[str, Any], keep: tuple[str, ...] = ()) -> Expr:

@@ -58,7 +58,8 @@ def checked_value(value: Any, info: SettingInfo) -> Any:
             raise UserError(f"{info.flag}: an empty list")
         if len(value) > LONGEST_LIST:
             raise UserError(f"{info.flag}: at most {LONGEST_LIST:,} values, not {len(value):,}")
-        return tuple(dict.fromkeys(_number(item, info) if info.kind != "choice" else _choice(item, info) for item in value))
+        check = _choice if info.kind == "choice" else _number
+        return tuple(dict.fromkeys(check(item, info) for item in value))
     if info.kind == "flag":
         if not isinstance(value, bool):
             raise UserError(f"{info.flag}: true or false, not {shown(value)}")
@@ -106,10 +107,11 @@ def _wanted(info: SettingInfo) -> str:
 
 
 def _choice(value: Any, info: SettingInfo) -> Any:
+    text = value if isinstance(value, str) else shown(value)[1:-1]
     for choice in info.choices:
-        if value == choice or str(value) == str(choice):
+        if value == choice or text == str(choice):
             return choice
-    near = nearest(str(value), map(str, info.choices), limit=1)
+    near = nearest(text, map(str, info.choices), limit=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     raise UserError(f"{info.flag}: {shown(value)} is none of {', '.join(map(str, info.choices))}{hint}")
 

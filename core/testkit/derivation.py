@@ -16,7 +16,8 @@ from ..model.backward import Backward, backward
 from ..model.graph import Block
 from ..model.layout import Rules
 from ..model.mesh import Dimension, Mesh
-from ..model.placement import Phase, Placed, Placer
+from ..model.phase import Phase, Placed
+from ..model.placement import Placer
 from ..model.work import Alternatives, Collective, Step, Work
 
 if TYPE_CHECKING:

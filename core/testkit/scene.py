@@ -98,14 +98,13 @@ class Companion(Strategy):
         return Rules(tuple(Split(a, self.dimensions[0].name) for a in self._axes))
 
 
+COMPANIONS = (Companion("tp", ("heads", "kv_heads", "ffn", "vocab"), 10), Companion("dp", ("batch",), 30))
+
+
 def companions(strategy: Strategy) -> tuple[Strategy, ...]:
     """What stands beside a strategy: batches over dp and heads and widths over tp, unless those are its own."""
     own = {d.name for d in strategy.dimensions}
-    known = {
-        "tp": Companion("tp", ("heads", "kv_heads", "ffn", "vocab"), 10),
-        "dp": Companion("dp", ("batch",), 30),
-    }
-    return tuple(c for name, c in known.items() if name not in own)
+    return tuple(c for c in COMPANIONS if c.dimensions[0].name not in own)
 
 
 @frozen(eq=False)

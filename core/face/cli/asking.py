@@ -6,12 +6,12 @@ Floor: face. May use every floor of the core below.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...records.prediction import SCHEMA
+from .paths import complete_file, path_of
 
 if TYPE_CHECKING:
     from ...study.ask import Outcome
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document, in SI units (docs/json.md).")
 SAVE = click.option(
-    "--save", metavar="FILE", type=click.Path(), help="Save the question; --scenario FILE asks it again."
+    "--save", metavar="FILE", shell_complete=complete_file, help="Save the question; --scenario FILE asks it again."
 )
 
 
@@ -31,7 +31,7 @@ def answered(question: Question, as_json: bool, save: str | None) -> int:
     if save is not None:
         from ...study.saving import save_scenario
 
-        save_scenario(Path(save).expanduser(), question.scenario())
+        save_scenario(path_of(save, "--save"), question.scenario())
     if as_json:
         click.echo(json.dumps(document(outcome, question.task), allow_nan=False, default=_plain))
     else:

@@ -6,13 +6,13 @@ Floor: face. May use every floor of the core below.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ...errors import UserError
 from .asking import JSON, finite
+from .paths import path_of
 from .session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def command(session: Session, a: str, b: str, top: int, as_json: bool) -> None:
     """Compare the answers to two scenarios saved with --save: settings that differ, and the parts whose time moved."""
     from ...study.saving import diff_scenarios, load_scenario
 
-    before, after = (load_scenario(Path(path).expanduser()) for path in (a, b))
+    before, after = (load_scenario(path_of(path, "scenario")) for path in (a, b))
     if before.task != after.task:
         raise UserError(f"{a} asks about {before.task}, {b} about {after.task}: there is nothing to compare")
     rows = diff_scenarios(before, after, session.host)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ...errors import SlipstickError, UserError, unknown
+from .paths import path_of
 from .session import Session, pass_session
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def _find(name: str, kind: str | None, host: Host) -> Record:
     if is_path(name):
         from ...records.hardware_toml import load_file
 
-        return load_file(Path(name).expanduser(), host.record)
+        return load_file(path_of(name, "file"), host.record)
     if kind:
         return host.record(kind, name)
     machines = host.machines()
@@ -177,7 +178,7 @@ def _validated(file: str, host: Host) -> dict[str, Any]:
     from ...records.hardware_toml import load_file
     from ...records.toml_walk import place
 
-    path = Path(file).expanduser()
+    path = path_of(file, "file")
     where = place(Path(file))
     found: dict[str, Any] = {"file": where, "ok": False, "kind": "", "name": "", "problems": [], "notes": []}
     try:

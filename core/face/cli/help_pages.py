@@ -15,6 +15,7 @@ from .main import BUILT_IN, cli
 from .session import Session
 
 WIDTH = 80
+HELP: list[str] = cli.context_settings["help_option_names"]
 HEAD = """# The command line
 
 What `--help` prints for each command, with the plugins that slipstick brings. This page is made by
@@ -46,7 +47,7 @@ def page() -> str:
 
 def helps() -> Iterator[tuple[str, str]]:
     """Command path → the text of its help, of slipstick's own commands."""
-    root = click.Context(cli, info_name="slipstick", terminal_width=WIDTH)
+    root = click.Context(cli, info_name="slipstick", terminal_width=WIDTH, help_option_names=HELP)
     root.obj = Session()
     yield "slipstick", cli.get_help(root)
     for name in BUILT_IN:
@@ -56,9 +57,7 @@ def helps() -> Iterator[tuple[str, str]]:
 
 
 def _below(command: click.Command, name: str, parent: click.Context) -> Iterator[tuple[str, str]]:
-    context = click.Context(
-        command, info_name=name, parent=parent, terminal_width=WIDTH, help_option_names=["-h", "--help"]
-    )
+    context = click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH)
     yield context.command_path, command.get_help(context)
     if isinstance(command, click.Group):
         for inner in command.list_commands(context):

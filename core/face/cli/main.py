@@ -17,10 +17,9 @@ from typing import Any
 
 import click
 
-from ...version import __version__
-
 from ...errors import SlipstickError, unknown
 from ...host import manifest
+from ...version import __version__
 from .session import session_of
 
 STATUS_BUG = 70

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +15,7 @@ from attrs import frozen
 from click.shell_completion import CompletionItem
 
 from ...errors import PluginError, UserError
+from .paths import complete_file, path_of
 from .session import session_of
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def _common() -> list[click.Parameter]:
         click.Option(
             ["--scenario"],
             metavar="FILE",
-            type=click.Path(),
+            shell_complete=complete_file,
             help="Take model, machine and settings from a saved scenario; what the command line says counts more.",
         ),
     ]
@@ -229,7 +229,7 @@ def _from_file(
     from ...study.ask import checked_settings
     from ...study.saving import load_scenario
 
-    scenario = load_scenario(Path(path).expanduser())
+    scenario = load_scenario(path_of(path, "--scenario"))
     if scenario.task != task:
         raise UserError(f"{path}: a question about {scenario.task!r}; ask `slipstick {scenario.task} --scenario ...`")
     try:

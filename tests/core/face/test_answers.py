@@ -14,7 +14,8 @@ def leaf(name: str, seconds: float, times: float, kind: str, **tags: str) -> Tre
     """A leaf of a step of 10 s."""
     return TreeNode(
         name, "leaf", seconds, times, seconds * times / 10, "compute", "roofline", "roofline = flops/rate",
-        {"flops": ("2*hidden", 8.0), "rate": ("4", 4.0)}, {"launch": 0.0}, {"compute": seconds}, "", {"kind": kind, **tags},
+        {"flops": ("2*hidden", 8.0), "rate": ("4", 4.0)}, {"launch": 0.0}, {"compute": seconds}, "",
+        {"kind": kind, **tags},
     )  # fmt: skip
 
 

@@ -1,0 +1,137 @@
+"""A block in a phase: the extents it runs at, how its tensors are laid out, how much of each is on one device.
+
+Floor: model. What the law's passes share: ``placement`` makes a ``Placed`` block, ``backward`` and ``blocks`` read it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from attrs import field, frozen
+
+from ..algebra.symbols import symbol
+from .axes import BATCH, EXPERTS, QUERY, ROUTED, Axis, Tensor
+from .graph import Block
+from .layout import Layout, Rules, local_elements
+from .mesh import Mesh
+from .ops import Op
+from .work import Collective, Direction, Step
+
+if TYPE_CHECKING:
+    from sympy import Expr
+
+ENGINES = {"weight": "gemm", "expert": "expert", "high": "high"}
+"""Whose rate prices a product, by the format role of its weight."""
+
+
+@frozen
+class Phase:
+    """How a block is run: the extents of its run-time axes and what is kept.
+
+    ``extents`` maps sizes (batch, query, context and the model's own) to expressions; ``training``: a backward pass
+    follows; ``fused_attention``: probabilities stay on chip; ``cached``: keys and values of earlier tokens are read
+    from a cache.
+    """
+
+    name: str
+    extents: Mapping[str, Expr]
+    training: bool = False
+    fused_attention: bool = True
+    cached: bool = False
+
+    def extent(self, a: Axis) -> Expr:
+        """The extent of an axis: the phase's own, else the symbol of its size."""
+        return self.extents[a.size] if a.size in self.extents else symbol(a.size)
+
+
+@frozen
+class Use:
+    """How one operation of the block used its tensors: what ``backward`` needs to know.
+
+    ``layouts``: used layout by tensor name; ``taken``: atoms that split the operation's weights.
+    """
+
+    op: Op
+    layouts: Mapping[str, Layout]
+    taken: frozenset[str]
+
+
+@frozen
+class Placed:
+    """A block's forward pass on one device: steps in order (and by operation), uses, stored layouts by tensor."""
+
+    block: Block
+    phase: Phase
+    mesh: Mesh
+    rules: Rules
+    steps: tuple[Step, ...]
+    by_op: Mapping[str, tuple[Step, ...]]
+    uses: tuple[Use, ...]
+    stored: Mapping[str, Layout]
+    tensors: Mapping[str, Tensor] = field(factory=dict)
+
+    def elements(self, tensor: Tensor, layout: Layout) -> Expr:
+        """Local elements of a tensor in a layout."""
+        return elements(tensor, layout, self.mesh, self.phase)
+
+
+def elements(tensor: Tensor, layout: Layout, mesh: Mesh, phase: Phase) -> Expr:
+    """Local elements; a routed tensor has batch·query·top_k copies in all, spread evenly times the load skew."""
+    extents = {a.size: phase.extent(a) for a in tensor.axes if a.role != ROUTED}
+    if ROUTED not in tensor.roles:
+        return local_elements(tensor, layout, mesh, extents)
+    rest = Tensor(tensor.name, tuple(a for a in tensor.axes if a.role not in (ROUTED, EXPERTS)), tensor.format)
+    return routed_copies(layout, mesh, phase) * local_elements(rest, layout, mesh, extents)
+
+
+def routed_copies(layout: Layout, mesh: Mesh, phase: Phase) -> Expr:
+    """Token copies on the busiest device: batch·query·top_k over the degree of the routed axis, times the skew."""
+    tokens = phase.extents[BATCH] * phase.extents[QUERY]
+    return symbol("load_skew") * tokens * symbol("top_k") / mesh.degree(layout[ROUTED])
+
+
+def width(tensor_format: str) -> Expr:
+    """Bytes of one element kept in a format role."""
+    return symbol(f"{tensor_format}_width")
+
+
+def stored_layout(tensor: Tensor, rules: Rules, mesh: Mesh) -> Layout:
+    """The layout a stream tensor is stored in: split like the work on its axes, and what strategies add to it."""
+    over: dict[str, tuple[str, ...]] = {}
+    for role in tensor.roles:
+        atoms = rules.split_atoms(role, mesh)
+        extra = rules.stored_atoms("stream", role, mesh) if tensor.is_stream else ()
+        atoms = (*atoms, *(a for a in extra if a not in atoms))
+        if atoms:
+            over[role] = atoms
+    return Layout(over)
+
+
+def ordered(atoms: frozenset[str] | set[str] | tuple[str, ...], mesh: Mesh) -> tuple[str, ...]:
+    """Atoms in mesh order, innermost first."""
+    return tuple(name for name in mesh.atoms if name in atoms)
+
+
+def reduction(
+    tensor: Tensor,
+    now: Layout,
+    partial: frozenset[str],
+    kept: frozenset[str],
+    op: str,
+    direction: Direction,
+    mesh: Mesh,
+    phase: Phase,
+) -> list[Collective]:
+    """The collectives that settle a partial sum: reduce-scatter over atoms that then split it, all-reduce over others."""
+    result = []
+    scattered, reduced = partial & kept, partial - kept
+    size = elements(tensor, now, mesh, phase)
+    if scattered:
+        result.append(
+            Collective("reduce_scatter", tensor.name, op, direction, ordered(scattered, mesh), size, tensor.format)
+        )
+    if reduced:
+        size = size / mesh.degree(scattered)
+        result.append(Collective("all_reduce", tensor.name, op, direction, ordered(reduced, mesh), size, tensor.format))
+    return result
