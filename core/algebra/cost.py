@@ -14,6 +14,7 @@ from attrs import field, frozen
 
 from .compile import Builder
 from .formula import Formula
+from .text import text_printer
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -220,6 +221,7 @@ class TreeCompiler:
 
     def __init__(self, builder: Builder) -> None:
         self.builder = builder
+        self.text = text_printer()
         self.nodes: list[dict[str, Any]] = []
         self._numbers: dict[int, int] = {}
         self._slots: dict[int, int] = {}
@@ -260,12 +262,12 @@ class TreeCompiler:
         if isinstance(node, Repeat):
             count = b.expr(node.count)
             b.output(f"t{number}.count", count)
-            about["count"] = str(node.count)
+            about["count"] = self.text(node.count)
             return b.mul(count, slots[0])
         if isinstance(node, Pipelined):
             count = b.expr(node.count)
             b.output(f"t{number}.count", count)
-            about["count"] = str(node.count)
+            about["count"] = self.text(node.count)
             about["steady"] = node.steady
             if node.steady:
                 return b.mul(count, b.max(slots[1:]))
@@ -285,7 +287,7 @@ class TreeCompiler:
         about = self.nodes[number]
         about["formula"] = node.formula.name
         about["text"] = node.formula.text()
-        about["inputs"] = {name: str(expr) for name, expr in node.inputs.items()}
+        about["inputs"] = {name: self.text(expr) for name, expr in node.inputs.items()}
         about["parameters"] = dict(node.parameters)
         about["terms"] = list(node.formula.terms)
         return b.expr(node.formula.expr, local)

@@ -179,7 +179,10 @@ class Formula:
 
     def text(self) -> str:
         """The formula on one line, for a terminal."""
-        return f"{self.name} = {self.expr}"
+        if "text" not in self._made:  # a tree asks once for every leaf
+            self._made["text"] = f"{self.name} = {self.expr}"
+        text: str = self._made["text"]
+        return text
 
     def latex(self) -> str:
         """The expression in LaTeX, with the symbols of the table where a name stands there."""

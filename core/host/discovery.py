@@ -31,7 +31,7 @@ def from_row(row: Row) -> Plugin:
 
 def from_file(file: str | os.PathLike[str]) -> Plugin:
     """The plugin in the single Python file ``file``. Raises ``UserError`` if there is none."""
-    path = Path(file).expanduser()
+    path = Path(os.path.expanduser(file))
     if not path.is_file():
         told = "is a folder" if path.is_dir() else "is not there"
         raise UserError(f"plugin file {str(path)!r} {told}; --plugin takes a single Python file")

@@ -128,7 +128,7 @@ class Machines:
 
         find = resolve if is_path(node) else self.record
         if is_path(name):
-            return read_machine(Path(name).expanduser(), find, node)
+            return read_machine(Path(os.path.expanduser(name)), find, node)
         if os.sep in name:
             # A name has no separator, so a path was meant.
             raise UserError(f"accelerator {shown(name)} is no name, and as a path it has to end in .toml")
@@ -140,7 +140,7 @@ class Machines:
         from ..records.hardware import Node
         from ..records.hardware_toml import load_file
 
-        record = load_file(Path(path).expanduser(), self.record)
+        record = load_file(Path(os.path.expanduser(path)), self.record)
         if not isinstance(record, Node):
             raise UserError(f"{path} describes a {type(record).__name__.lower()}; a node form is needed here")
         return record

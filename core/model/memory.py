@@ -13,6 +13,7 @@ from attrs import frozen
 
 from ..algebra.compile import Builder
 from ..algebra.functions import functions
+from ..algebra.text import text_printer
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -51,6 +52,7 @@ class Ledger:
 
 def compile_ledgers(ledgers: tuple[Ledger, ...], builder: Builder, prefix: str) -> dict[str, Any]:
     """Compile every row, the peak of every stage and the peak of all; returns their description for display."""
+    text = text_printer()
     stages = []
     peaks = []
     for number, ledger in enumerate(ledgers):
@@ -67,7 +69,7 @@ def compile_ledgers(ledgers: tuple[Ledger, ...], builder: Builder, prefix: str) 
         stages.append({
             "label": ledger.label,
             "rows": [
-                {"name": row.name, "moments": list(row.moments), "pool": row.pool, "text": str(row.bytes)}
+                {"name": row.name, "moments": list(row.moments), "pool": row.pool, "text": text(row.bytes)}
                 for row in ledger.rows
             ],
         })  # fmt: skip

@@ -38,28 +38,30 @@ class Configuration:
             if path.is_dir():
                 path = path / "config.json"
                 if not path.is_file():
-                    raise UserError(f"{path.parent}: is a folder without a config.json")
+                    raise UserError(f"{_told(path.parent)}: is a folder without a config.json")
             if not path.exists():
-                raise UserError(f"{path}: no such file")
+                raise UserError(f"{_told(path)}: no such file")
             if not path.is_file():
-                raise UserError(f"{path}: not a regular file")
+                raise UserError(f"{_told(path)}: not a regular file")
             size = path.stat().st_size
             if size > MAX_BYTES:
-                raise UserError(f"{path}: {size:,} bytes; a model configuration has less than {MAX_BYTES:,}")
-            text = path.read_text(encoding="utf-8")
+                raise UserError(f"{_told(path)}: {size:,} bytes; a model configuration has less than {MAX_BYTES:,}")
+            text = path.read_text(encoding="utf-8-sig")  # editors on Windows write a byte order mark
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) and error.strerror else "not UTF-8 text"
-            raise UserError(f"{shown(path, 200)}: cannot be read ({reason})") from None
-        return cls.parse(text, str(path))
+            raise UserError(f"{_told(path)}: cannot be read ({reason})") from None
+        return cls.parse(text, _told(path))
 
     @classmethod
     def parse(cls, text: str, origin: str) -> Configuration:
         """The configuration in JSON ``text``."""
         try:
-            fields = json.loads(text)
+            fields = json.loads(text, object_pairs_hook=_once)
         except (ValueError, RecursionError) as error:
             where = f" at line {error.lineno}, column {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
             raise UserError(f"{origin}: not valid JSON{where}") from None
+        except _Twice as error:
+            raise UserError(f"{origin}: field {shown(error)} stands twice") from None
         if not isinstance(fields, dict):
             raise UserError(f"{origin}: a model configuration is a JSON object, this is {_kind(fields)}")
         return cls(fields, origin)
@@ -109,10 +111,12 @@ class Configuration:
     def number(self, name: str, default: Any = _MISSING, *, minimum: float = 0.0, maximum: float = 1e12) -> float:
         """A finite number within [minimum, maximum]."""
         value = self._get(name, default, ())
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or value != value or abs(value) == math.inf:
             raise UserError(f"{self.origin}: field {name!r} must be a finite number, not {_kind(value)}")
         if not minimum <= value <= maximum:
-            raise UserError(f"{self.origin}: field {name!r} must be between {minimum} and {maximum}, not {value}")
+            raise UserError(
+                f"{self.origin}: field {name!r} must be between {minimum:g} and {maximum:g}, not {shown(value)}"
+            )
         return float(value)
 
     def boolean(self, name: str, default: Any = _MISSING) -> bool:
@@ -174,6 +178,27 @@ class Configuration:
                 near = nearest(name, self._asked)
                 hint = f"; did you mean {near[0]!r}?" if near else ""
                 raise UserError(f"{self.origin}: unknown field {shown(name)}{hint}")
+
+
+class _Twice(Exception):
+    """A name that stands twice in one object; JSON leaves it open which one counts."""
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise _Twice(name)
+            seen.add(name)
+    return found
+
+
+def _told(path: Path) -> str:
+    """A path as it may stand in an error line."""
+    text = str(path)
+    return text if text.isprintable() and len(text) <= 200 else shown(text, 200)
 
 
 def _kind(value: Any) -> str:

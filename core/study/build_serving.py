@@ -220,5 +220,5 @@ def build_serving(plan: Plan) -> Program:
     builder.output("kv_capacity_tokens", builder.expr(model.capacity_tokens))
     builder.output("max_concurrency", builder.expr(model.max_concurrency))
     ledger = compile_ledgers(model.ledgers, builder, "memory.")
-    facts = {"periods": periods, "kv_capacity_tokens": str(model.capacity_tokens)}
+    facts = {"periods": periods, "kv_capacity_tokens": compiler.text(model.capacity_tokens)}
     return Program(builder.finish(), compiler.nodes, roots, ledger, facts)

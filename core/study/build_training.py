@@ -24,6 +24,7 @@ from ..model.blocks import BlockCost, Setting, WeightShare, block_cost
 from ..model.collectives import collective_node
 from ..model.graph import Block
 from ..model.memory import Ledger, Row, compile_ledgers
+from ..model.mesh import Mesh
 from ..model.phase import Phase, elements, ordered, stored_layout, width
 from ..model.pricing import work_leaf
 from ..model.stages import Stage, candidate_stages, kinds, whole_model
@@ -310,9 +311,12 @@ def _ledger(
     return Ledger(stage.label, rows)
 
 
-def _transient(cost: BlockCost, mesh: object) -> Expr:
+def _transient(cost: BlockCost, mesh: Mesh) -> Expr:
     """Momentary bytes of one layer: its working set, and its weights while they are gathered whole."""
-    gathered = [w.elements * width(w.weight.format) for w in cost.weights if w.flat_weight]
+    # What a gather adds to this device's own part.
+    gathered = [
+        w.elements * width(w.weight.format) * (1 - 1 / mesh.degree(w.flat_weight)) for w in cost.weights if w.flat_weight
+    ]
     return cost.working + sympy.Add(*gathered)
 
 
@@ -326,5 +330,5 @@ def build_training(plan: Plan) -> Program:
     builder.output("model_flops", builder.expr(model.model_flops))
     builder.output("hardware_flops", builder.expr(model.hardware_flops))
     ledger = compile_ledgers(model.ledgers, builder, "memory.")
-    facts = {"model_flops": str(model.model_flops), "hardware_flops": str(model.hardware_flops)}
+    facts = {"model_flops": compiler.text(model.model_flops), "hardware_flops": compiler.text(model.hardware_flops)}
     return Program(builder.finish(), compiler.nodes, {"step": root}, ledger, facts)

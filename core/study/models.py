@@ -60,7 +60,7 @@ def load_model(name_or_path: str, host: HasArchitectures) -> ModelGraph:
         config = Configuration.load(Path(presets[name]))
         config.origin = name
     elif _is_path(name_or_path):
-        config = Configuration.load(Path(name_or_path).expanduser())
+        config = Configuration.load(Path(os.path.expanduser(name_or_path)))
         name = _path_name(Path(name_or_path))
     else:
         found = _alias(name_or_path, presets)
@@ -184,7 +184,7 @@ def _is_path(text: str) -> bool:
 
 def _path_name(path: Path) -> str:
     """How a model given by path is called: its file's stem, or its folder's name."""
-    path = path.expanduser()
+    path = Path(os.path.expanduser(path))
     if path.name == "config.json" or path.is_dir():
         folder = path if path.is_dir() else path.parent
         return folder.resolve().name or "model"

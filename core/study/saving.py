@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from ..host.host import Host
 
 MAX_BYTES = 262_144
+TASKS = ("train", "serve")
 KEYS = ("schema", "task", "model", "on", "settings")
 
 
@@ -105,6 +106,8 @@ def load_scenario(path: Path) -> Scenario:
         if not isinstance(data.get(key), str) or not data[key]:
             raise UserError(f"{told}: key {key!r} must be a string")
         texts[key] = data[key]
+    if texts["task"] not in TASKS:
+        raise unknown(f"task of scenario {told}", texts["task"], TASKS)
     settings = data.get("settings", {})
     if not isinstance(settings, dict):
         raise UserError(f"{told}: 'settings' must be a table")

@@ -20,6 +20,9 @@ from ..model.interfaces.hardware import KINDS, HardwareCatalog
 from ..records.hardware import RATE_FORMATS, Accelerator
 from ..records.provenance import Quantity
 
+GIGA = 2**30 / 1e9
+"""Some memories are sold in GB and have as many GiB."""
+
 
 class HardwareCatalogContract:
     """Laws of one ``catalog``; ``others``: catalogs that its records refer to."""
@@ -77,7 +80,8 @@ class HardwareCatalogContract:
             if kind == "accelerator":
                 assert isinstance(record, Accelerator)
                 assert record.memory_bandwidth.value > 0, f"{name}: no memory bandwidth"
-                assert 0 < record.memory <= record.memory_capacity.value, f"{name}: more memory than it is sold with"
+                sold = record.memory_capacity.value * GIGA
+                assert 0 < record.memory <= sold, f"{name}: {record.memory:g} B to use, more than it is sold with ({sold:g})"
                 strange = set(record.rates) - set(RATE_FORMATS)
                 assert not strange, f"{name}: rates of unknown formats {sorted(strange)}; known: {', '.join(RATE_FORMATS)}"
                 assert record.rates, f"{name}: no arithmetic rate"

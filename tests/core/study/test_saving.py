@@ -24,7 +24,7 @@ NUMBERS = st.one_of(
 VALUES = st.one_of(NUMBERS, st.lists(NUMBERS, min_size=1, max_size=5).map(tuple))
 
 
-@given(task=TEXTS, model=TEXTS, machine=TEXTS, values=st.dictionaries(TEXTS, VALUES, max_size=6))
+@given(task=st.sampled_from(["train", "serve"]), model=TEXTS, machine=TEXTS, values=st.dictionaries(TEXTS, VALUES, max_size=6))
 @settings(max_examples=150, deadline=None)
 def test_what_is_saved_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, task: str, model: str, machine: str, values: dict[str, Any]
@@ -102,6 +102,7 @@ def test_what_a_file_cannot_hold_is_refused(tmp_path: Path) -> None:
         ("schema = 2\n", "schema must be 1, not '2'"),
         ("schema = 1\nmodell = 1\n", "unknown key of scenario .* 'modell'; did you mean model"),
         ("schema = 1\ntask = 3\n", "key 'task' must be a string"),
+        ('schema = 1\ntask = "trane"\nmodel = "a"\non = "b"\n', "unknown task of scenario .* 'trane'; did you mean train"),
         ('schema = 1\ntask = "train"\n', "key 'model' must be a string"),
         ('schema = 1\ntask = "train"\nmodel = "a"\non = "b"\nsettings = 3\n', "'settings' must be a table"),
         ("schema = 1\ntask = \n", "not valid TOML"),
@@ -138,7 +139,6 @@ def test_only_what_the_change_touches_moves(host: Host) -> None:
     assert rows
     # What is computed on routed copies moves; attention, dense layers and the optimizer do not.
     assert all("moe." in row.path and "router" not in row.path for row in rows), [row.path for row in rows]
-    assert any("all-to-all" in row.path for row in rows)
     assert all(row.change > 0 for row in rows)
     changes = [abs(row.change) for row in rows]
     assert changes == sorted(changes, reverse=True)
