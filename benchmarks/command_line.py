@@ -1,5 +1,7 @@
-"""The command line's own time. Targets: ``--help`` at most 0.15 s over bare Python and without sympy, a repeated answer at
-most 0.4 s, a first one (nothing cached) at most 3 s.
+"""The command line's own time, against its targets.
+
+``--help`` at most 0.15 s over bare Python and without sympy, a repeated answer at most 0.4 s, a first one (nothing
+cached) at most 3 s.
 
 Each is a new process, with byte code cached as an installed package has it, and a cache folder of this run's own.
 """
@@ -15,17 +17,34 @@ import tempfile
 import time
 from pathlib import Path
 
-SERVE = "serve deepseek-v3 --on h200-sxm --gpus 8 --tp 8 --concurrency 32".split()
-TRAIN = "train llama-3.1-70b --on h100-sxm --gpus 64 --tp 8 --pp 2 --global-batch 256".split()
+SERVE = ["serve", "deepseek-v3", "--on", "h200-sxm", "--gpus", "8", "--tp", "8", "--concurrency", "32"]
+TRAIN = [
+    "train",
+    "llama-3.1-70b",
+    "--on",
+    "h100-sxm",
+    "--gpus",
+    "64",
+    "--tp",
+    "8",
+    "--pp",
+    "2",
+    "--global-batch",
+    "256",
+]
 
 
 def spent(words: list[str], environment: dict[str, str], folder: str) -> tuple[float, float]:
     """Wall and processor seconds of one process."""
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(
-        [sys.executable, *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment, cwd=folder,
+        [sys.executable, *words],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment,
+        cwd=folder,
         check=True,
-    )  # fmt: skip
+    )
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -50,14 +69,23 @@ def run(quick: bool) -> None:
         rows += [("repeated serve --json", [*SERVE, "--json"], 0.4, False), ("repeated train", TRAIN, 0.4, False)]
         for name, words, target, over in rows:
             spent([*program, *words], environment, folder)
-            wall, processor = (t - b * over for t, b in zip(runs([*program, *words], environment, folder, count), bare, strict=True))
-            print(f"{name}: {wall:.3f} s ({processor:.3f} s of processor), {wall / target:.2f} of the target {target} s")
+            wall, processor = (
+                t - b * over for t, b in zip(runs([*program, *words], environment, folder, count), bare, strict=True)
+            )
+            print(
+                f"{name}: {wall:.3f} s ({processor:.3f} s of processor), {wall / target:.2f} of the target {target} s"
+            )
         cold = []
         for number in range(2 if quick else 3):
             environment["SLIPSTICK_CACHE_DIR"] = str(Path(folder) / f"cold{number}")
             cold.append(spent([*program, *SERVE], environment, folder))
         wall, processor = statistics.median(w for w, _ in cold), statistics.median(c for _, c in cold)
-        print(f"first serve, nothing cached: {wall:.2f} s ({processor:.2f} s of processor), {wall / 3:.2f} of the target 3 s")
-        code = "import sys; from slipstick.core.face.cli.main import main; main(['--help']); print('sympy' in sys.modules)"
+        print(
+            f"first serve, nothing cached: {wall:.2f} s ({processor:.2f} s of processor), "
+            f"{wall / 3:.2f} of the target 3 s"
+        )
+        code = (
+            "import sys; from slipstick.core.face.cli.main import main; main(['--help']); print('sympy' in sys.modules)"
+        )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
         print(f"--help imports sympy: {done.stdout.splitlines()[-1]}")

@@ -23,10 +23,12 @@ def points(count: int) -> dict[str, Any]:
     """``count`` settings, every one of the five varying."""
     random = np.random.default_rng(0)
     found: dict[str, Any] = {
-        "tp": 2.0 ** random.integers(0, 4, count), "pp": 2.0 ** random.integers(0, 5, count),
-        "dp": 2.0 ** random.integers(0, 8, count), "micro_batch": random.integers(1, 17, count).astype(float),
+        "tp": 2.0 ** random.integers(0, 4, count),
+        "pp": 2.0 ** random.integers(0, 5, count),
+        "dp": 2.0 ** random.integers(0, 8, count),
+        "micro_batch": random.integers(1, 17, count).astype(float),
         "sequence": 128.0 * random.integers(1, 257, count),
-    }  # fmt: skip
+    }
     return {**found, "global_batch": found["dp"] * found["micro_batch"] * 16}
 
 
@@ -56,7 +58,8 @@ def run(quick: bool) -> None:
         arrays = 7 * whole * 8 / 2**20
         print(
             f"{model}: {whole:,} scattered configurations in {full:.2f} s, {whole / full:,.0f} a second; "
-            f"{full / (TARGET_S * whole / 1e6):.2f} of the target; ten times the points take {full / part:.1f} times as long; "
+            f"{full / (TARGET_S * whole / 1e6):.2f} of the target; "
+            f"ten times the points take {full / part:.1f} times as long; "
             f"peak memory {before:.0f} → {peak_mb():.0f} MB, of which {arrays:.0f} MB are inputs"
         )
     start = time.process_time()

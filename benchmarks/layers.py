@@ -1,4 +1,4 @@
-"""Cost does not grow with the number of layers: 16, 32 and 126 of them are one program, and one evaluation takes as long."""
+"""Cost does not grow with the number of layers: 16, 32 or 126 of them, one program, and as long to evaluate."""
 
 from __future__ import annotations
 
@@ -23,10 +23,16 @@ def run(quick: bool) -> None:
         for _ in range(100):
             case.evaluate({"devices": 64, "tp": 8, "dp": 8, "global_batch": 64})
         one = (time.process_time() - start) / 100
-        found[model] = (case.graph.layers, len(case.program.tape.instructions), min(seconds(case, settings) for _ in range(3)), one)
+        found[model] = (
+            case.graph.layers,
+            len(case.program.tape.instructions),
+            min(seconds(case, settings) for _ in range(3)),
+            one,
+        )
     base = next(iter(found.values()))
     for model, (layers, instructions, spent, one) in found.items():
         print(
-            f"{model}: {layers} layers, {instructions} instructions, {spent / base[2]:.2f} × the time of {base[0]} layers; "
+            f"{model}: {layers} layers, {instructions} instructions, "
+            f"{spent / base[2]:.2f} × the time of {base[0]} layers; "
             f"one setting with its whole tree {one * 1e3:.2f} ms"
         )

@@ -1,4 +1,4 @@
-"""Speed, printed as ratios and counts: ``python benchmarks/run.py [--quick] [configurations|layers|command_line|tapes]``.
+"""Speed, printed as ratios and counts: ``python benchmarks/run.py [--quick] [NAME ...]``.
 
 Not part of the tests: a shared machine is slow at times. Times are processor seconds of one core, the least of several
 runs where that helps; bare Python's own start is printed beside those of the command line.

@@ -20,9 +20,14 @@ def run(quick: bool) -> None:
             built = case._build()
             spent = time.process_time() - start
             tape = built.tape
-            asked = ("step_time", "memory.peak") if task == "train" else ("tpot", "ttft", "output_tokens_per_s", "memory.peak")
+            asked = (
+                ("step_time", "memory.peak")
+                if task == "train"
+                else ("tpot", "ttft", "output_tokens_per_s", "memory.peak")
+            )
             needed = len(tape._need(asked).instructions)
             print(
                 f"{model} {task}: {len(tape.instructions)} instructions ({needed} for the figures of a search), "
-                f"{len(tape.inputs)} inputs, {len(tape.outputs)} outputs, {len(built.nodes)} nodes; built in {spent:.2f} s"
+                f"{len(tape.inputs)} inputs, {len(tape.outputs)} outputs, "
+                f"{len(built.nodes)} nodes; built in {spent:.2f} s"
             )

@@ -64,7 +64,8 @@ def attention_work(
         reads["scores"] = passes // 2 * scores * width("activation")
         writes["scores"] = passes // 2 * scores * width("activation")
     shape = {
-        "batch": batch, "heads": heads, "kv_heads": local_extent(phase.extent(op.k.axes[2]), k[op.k.axes[2].role], mesh),
+        "batch": batch, "heads": heads,
+        "kv_heads": local_extent(phase.extent(op.k.axes[2]), k[op.k.axes[2].role], mesh),
         "query": query / shards, "context": kv_tokens, "head_dim": phase.extent(op.q.axes[-1]),
     }  # fmt: skip
     return Work(op.name, direction, "attention", flops * FLOP, model * FLOP, reads, writes, shape, "attention")

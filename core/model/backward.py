@@ -18,7 +18,7 @@ from .attention import attention_work
 from .axes import BATCH, EXPERTS, QUERY, ROUTED, Tensor, Weight
 from .latent import latent_gradient
 from .layout import Layout
-from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Lookup, Loss, Pointwise
+from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Lookup, Loss, Norm, Pointwise
 from .phase import ENGINES, Placed, Use, ordered, reduction, stored_layout, width
 from .placement import Placer
 from .routing import permuted
@@ -166,7 +166,8 @@ class BackwardPlacer(Placer):
         self.steps.append(
             Work(op.name, "input gradient", kind, flops, model,
                  {f"d({op.out.name})": dy, op.weight.name: self.weight_bytes(op, x, weight)},
-                 {f"d({op.x.name})": dx}, {"m": m, "n": k, "k": n, **rest}, ENGINES[op.weight.format], f"d({op.x.name})")
+                 {f"d({op.x.name})": dx}, {"m": m, "n": k, "k": n, **rest}, ENGINES[op.weight.format],
+                 f"d({op.x.name})")
         )  # fmt: skip
         self.contribute(op.x, x, partial)
         self.refetch(op.x, x, op.name)
@@ -269,8 +270,8 @@ class BackwardPlacer(Placer):
         size = self.size(op.out, out)
         rows = self.count(op.out, out) * width("gradient")
         self.steps.append(
-            Work(op.name, "weight gradient", "lookup", ZERO, ZERO, {f"d({op.out.name})": size, f"d({op.table.name})": rows},
-                 {f"d({op.table.name})": rows})
+            Work(op.name, "weight gradient", "lookup", ZERO, ZERO,
+                 {f"d({op.out.name})": size, f"d({op.table.name})": rows}, {f"d({op.table.name})": rows})
         )  # fmt: skip
         self.weight(op.table, table, self.row_atoms(op.out, out))
 
@@ -289,6 +290,8 @@ class BackwardPlacer(Placer):
         """Element by element; a plain sum hands its gradient on unchanged, at no cost."""
         for tensor in op.outputs:
             self.settle_gradient(tensor, op.name)
+        if isinstance(op, Norm):  # sums of dy and of dy·x, as the means and squares forward
+            self.statistics(op, use.layouts[op.inputs[0].name], "input gradient")
         hands_on = not op.saves and not op.parameters and len(op.outputs) == 1
         reads: dict[str, Expr] = {}
         writes: dict[str, Expr] = {}

@@ -1,12 +1,13 @@
 """Collectives as transfers: which links they cross, how many bytes cross the busiest one, in how many hops.
 
 Floor: model. That a collective exists is derived (``placement``); how it is realised is chosen here: a ring or a tree
-for an all-reduce (the cheaper one), rings for all-gather and reduce-scatter, direct exchange for an all-to-all, with the
-transfers inside a domain and between domains running at once.
+for an all-reduce (the cheaper one), rings for all-gather and reduce-scatter, direct exchange for an all-to-all, with
+the transfers inside a domain and between domains running at once.
 
 A group over atoms has n members, of which g sit within one domain of a tier. A ring that leaves the domain crosses its
 boundary once each way with all its bytes, and the g members share their g ports: its bandwidth is the smaller of the
-inner tier's and g ports of the outer one. Source: Thakur, Rabenseifner, Gropp, IJHPCA 19(1) 2005 (ring and tree volumes).
+inner tier's and g ports of the outer one. Source: Thakur, Rabenseifner, Gropp, IJHPCA 19(1) 2005 (ring and tree
+volumes).
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ UNLIMITED = sympy.Float(1e30) * unit_symbol("byte") / unit_symbol("second")
 
 @frozen
 class Network:
-    """The link tiers of a machine, innermost first, as symbols: ``tier_span_i``, ``tier_bandwidth_i``, ``tier_latency_i``.
+    """The link tiers of a machine, innermost first: symbols ``tier_span_i``, ``tier_bandwidth_i``, ``tier_latency_i``.
 
     The outermost tier has no span (``open_ended``) or a largest one, which limits the number of devices.
     """

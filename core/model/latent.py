@@ -98,8 +98,8 @@ def _absorbed(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]
     core = 2 * e.batch * e.heads * (2 * e.latent + e.rope) * e.pairs
     reads, writes = _traffic(placer, op, layouts)
     return Work(
-        f"{op.name} (absorbed)", "forward", "attention", (project + core) * FLOP, (project + core) * FLOP, reads, writes,
-        _shape(e, sympy.Integer(1)), "attention",
+        f"{op.name} (absorbed)", "forward", "attention", (project + core) * FLOP, (project + core) * FLOP, reads,
+        writes, _shape(e, sympy.Integer(1)), "attention",
     )  # fmt: skip
 
 
@@ -124,7 +124,8 @@ def latent_gradient(placer: Placer, op: LatentAttention, layouts: Mapping[str, L
     model_project = 2 * e.whole * e.context * e.latent * (e.nope + e.value)
     gradient = {f"d({w.name})": 2 * placer.count(w, layouts[w.name]) * width("gradient") for w in op.weights}
     return [
-        Work(op.name, "input gradient", "attention", (factor * core + project) * FLOP, (2 * model + model_project) * FLOP,
+        Work(op.name, "input gradient", "attention", (factor * core + project) * FLOP,
+             (2 * model + model_project) * FLOP,
              {**reads, op.out.name: out, f"d({op.out.name})": out, "keys and values": 2 * grown},
              {**inputs, "keys and values": grown}, _shape(e, e.heads), "attention"),
         Work(f"{op.name} up-projection", "weight gradient", "gemm", project * FLOP, model_project * FLOP,

@@ -66,7 +66,7 @@ class Contraction(Op):
 
 @frozen
 class GroupedContraction(Contraction):
-    """A linear layer of each routed expert on the token copies routed to it (x and out have experts and routed axes)."""
+    """A linear layer of each routed expert on the token copies routed to it: x and out have experts and routed axes."""
 
 
 @frozen

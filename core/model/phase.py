@@ -123,7 +123,7 @@ def reduction(
     mesh: Mesh,
     phase: Phase,
 ) -> list[Collective]:
-    """The collectives that settle a partial sum: reduce-scatter over atoms that then split it, all-reduce over others."""
+    """What settles a partial sum: reduce-scatter over atoms that then split it, all-reduce over others."""
     result = []
     scattered, reduced = partial & kept, partial - kept
     size = elements(tensor, now, mesh, phase)

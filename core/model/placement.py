@@ -42,7 +42,7 @@ from .ops import (
 )
 from .phase import ENGINES, Phase, Placed, Use, elements, ordered, reduction, routed_copies, stored_layout, width
 from .routing import combine, dispatch
-from .work import Collective, Step, Work
+from .work import Collective, Direction, Step, Work
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -331,7 +331,7 @@ class Placer:
         self.uses.append(Use(op, {op.logits.name: layout}, frozenset()))
 
     def settle_inputs(self, op: Pointwise) -> None:
-        """Settle every input; terms of a plain sum that are partial over the same atoms are added first, reduced once."""
+        """Settle every input; terms of a plain sum, partial over the same atoms, are added first and reduced once."""
         linear = not op.saves and not op.parameters and len(op.outputs) == 1
         met: set[tuple[object, ...]] = set()
         for tensor in op.inputs:
@@ -345,7 +345,7 @@ class Placer:
                 self.settle(tensor, op.name)
             met.add(key)
 
-    def statistics(self, op: Norm, layout: Layout) -> None:
+    def statistics(self, op: Norm, layout: Layout, direction: Direction = "forward") -> None:
         """Means and squares are sums over the normalised axes: reduced where those are split, two numbers a row."""
         x = op.inputs[0]
         over = op.parameters[0].axes if op.parameters else x.axes[-1:]
@@ -354,7 +354,7 @@ class Placer:
             rows = Tensor(f"{x.name} statistics", tuple(a for a in x.axes if a not in over), "wide")
             size = 2 * self.count(rows, layout.only(rows.roles))
             self.steps.append(
-                Collective("all_reduce", rows.name, op.name, "forward", ordered(atoms, self.mesh), size, "wide")
+                Collective("all_reduce", rows.name, op.name, direction, ordered(atoms, self.mesh), size, "wide")
             )
 
     def pointwise(self, op: Pointwise) -> None:

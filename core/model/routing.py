@@ -1,7 +1,7 @@
 """Token copies to experts and back: all-to-all where tokens are split, a slice and a partial sum where they are whole.
 
-Floor: model. Used by ``placement`` and ``backward``. The same devices hold tokens (attention's factorisation of the mesh)
-and experts (theirs); what has to travel follows from the atoms that the two share.
+Floor: model. Used by ``placement`` and ``backward``. The same devices hold tokens (attention's factorisation of the
+mesh) and experts (theirs); what has to travel follows from the atoms that the two share.
 """
 
 from __future__ import annotations

@@ -106,7 +106,8 @@ def serving_numerics(precision: str, cache: str, quantization: Mapping[str, str]
     """How a served model is kept: as its configuration says, unless ``precision`` or ``cache`` override it.
 
     ``precision`` "auto" follows the configuration's quantisation (weights, experts), else its dtype; any other format
-    applies to all linear layers. Norms, embeddings and the output layer stay in 16 bits (in FP32 where that is asked for).
+    applies to all linear layers. Norms, embeddings and the output layer stay in 16 bits (in FP32 where that
+    is asked for).
     """
     # Engines serve a checkpoint stored in FP32 in 16 bits (vLLM's --dtype auto); FP32 has to be asked for.
     base = dtype if dtype in ("bf16", "fp16") else "bf16"

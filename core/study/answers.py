@@ -149,9 +149,8 @@ def find_obstacles(
     for name, limit, unit in (("tpot_s", "max_tpot", "s"), ("ttft_s", "max_ttft", "s")):
         bound = values.get(limit)
         if bound is not None and figures.get(name) is not None and figures[name] > bound:
-            found.append(
-                Obstacle(f"{name[:-2]} is {format_si(figures[name], unit, 3)}, longer than the {format_si(bound, unit, 3)} asked for")
-            )
+            told = f"{format_si(figures[name], unit, 3)}, longer than the {format_si(bound, unit, 3)} asked for"
+            found.append(Obstacle(f"{name[:-2]} is {told}"))
     return found
 
 
@@ -182,11 +181,17 @@ def assumption_lines(case: Case, values: Mapping[str, Any]) -> list[str]:
     """What a reader has to know beside the figures."""
     lines = list(case.assumptions)
     if not case.calibrated:
-        rates = {n: q.value for n, q in case.coefficients.items() if n.startswith(("compute", "memory_eff", "link_eff"))}
-        told = ", ".join(f"{n.removeprefix('compute_efficiency@').replace('_efficiency', '')} {v:g}" for n, v in rates.items())
+        stated = ("compute_efficiency", "memory_efficiency", "link_efficiency")
+        told = ", ".join(
+            f"{name.removeprefix('compute_efficiency@').removesuffix('_efficiency')} {quantity.value:g}"
+            for name, quantity in case.coefficients.items()
+            if name.startswith(stated)
+        )
         lines.append(f"uncalibrated: datasheet rates times stated efficiencies ({told})")
     if case.task == "serve":
-        lines.append("ttft is the prefill of one unqueued request; tpot a decode step at mean context, no prefill beside it")
+        lines.append(
+            "ttft is the prefill of one unqueued request; tpot a decode step at mean context, no prefill beside it"
+        )
         tokens = values["input_tokens"] + values["output_tokens"]
     else:
         tokens = values["sequence"]

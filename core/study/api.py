@@ -50,8 +50,8 @@ def serve(model: str, on: str, *, host: Host | None = None, **settings: Any) -> 
     ``output_tokens``, ``concurrency``, ``kv_precision``, ...).
 
     >>> from slipstick.core.algebra.symbols import symbol
-    >>> sorted(str(s) for s in serve("llama-3.1-8b", on="h100-sxm", concurrency=symbol("concurrency")).time.free_symbols)
-    ['concurrency']
+    >>> serve("llama-3.1-8b", on="h100-sxm", concurrency=symbol("concurrency")).time.free_symbols
+    {concurrency}
     """
     return _one("serve", model, on, settings, host)
 
@@ -61,8 +61,9 @@ def sweep(
 ) -> Outcome:
     """Any question of the grammar, lists and searches included: predictions side by side, or a search's report.
 
-    >>> sweep("train", "llama-3.1-8b", "h100-sxm", gpus=8, tp=[1, 2, 4, 8], global_batch=64).predictions[3].settings["tp"]
-    8
+    >>> outcome = sweep("train", "llama-3.1-8b", "h100-sxm", gpus=8, tp=[1, 2, 4, 8], global_batch=64)
+    >>> [prediction.settings["tp"] for prediction in outcome.predictions]
+    [1, 2, 4, 8]
     """
     models = (model,) if isinstance(model, str) else tuple(model)
     machines = (on,) if isinstance(on, str) else tuple(on)

@@ -28,7 +28,7 @@ from ..model.memory import Ledger, Row, compile_ledgers
 from ..model.ops import Attention
 from ..model.phase import Phase, width
 from ..model.stages import Stage, candidate_stages, kinds, whole_model
-from .build import over_stage, setting_of, stage_degree, stage_node, stored_weights, weights_over_stage
+from .build import setting_of, stage_degree, stage_node, stored_weights, weights_over_stage
 from .build_training import boundary
 from .plan import Plan
 from .program import Program

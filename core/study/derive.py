@@ -27,8 +27,8 @@ class Derivation:
     """A figure as a formula of one symbol, with everything else put in.
 
     ``formula``: the branch that holds at ``at`` (every maximum, minimum and case resolved there, and blocks that divide
-    evenly there as plain quotients), with its ``derivative``, as text and LaTeX; ``exact``: the formula for every value; ``value``, ``slope`` and ``elasticity``
-    (relative change for a relative change) at ``at``.
+    evenly there as plain quotients), with its ``derivative``, as text and LaTeX; ``exact``: the formula for every
+    value; ``value``, ``slope`` and ``elasticity`` (relative change for a relative change) at ``at``.
     """
 
     figure: str

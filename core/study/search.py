@@ -23,7 +23,7 @@ MOST_POINTS = 20_000_000
 """More settings than this in one question are refused."""
 
 BLOCK = 2**18
-"""Points looked at together: large enough for arrays to pay, small enough that memory stays below a hundred megabytes."""
+"""Points looked at together: large enough for arrays to pay, small enough for a hundred megabytes to do."""
 
 TOP = 10
 FREE_DEGREES = tuple(2**i for i in range(11))
@@ -235,9 +235,10 @@ def _varied(found: list[tuple[Case, dict[str, Any]]]) -> tuple[str, ...]:
     names = dict.fromkeys(
         name for _, numeric in found for name, value in numeric.items() if isinstance(value, tuple) or value == ASK
     )
-    for label, pick in (("model", lambda c: c.graph.name), ("machine", lambda c: c.machine.name)):
-        if len({pick(case) for case, _ in found}) > 1:
-            names[label] = None
+    if len({case.graph.name for case, _ in found}) > 1:
+        names["model"] = None
+    if len({case.machine.name for case, _ in found}) > 1:
+        names["machine"] = None
     for name in found[0][0].structure:
         if len({repr(case.structure.get(name)) for case, _ in found}) > 1:
             names[name] = None

@@ -6,7 +6,6 @@ Floor: study. Plain numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from ..records.prediction import TreeNode
 from .program import Program

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from math import isclose
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ..algebra.compile import compile_expressions
@@ -22,7 +23,7 @@ from ..model.graph import Block, ModelGraph
 from ..model.interfaces.architecture import Architecture
 from ..model.layout import Rules, Split, Store
 from ..model.mesh import Dimension
-from ..model.ops import Contraction, GroupedContraction, Loss, Sampling
+from ..model.ops import Attention, Contraction, GroupedContraction, Loss, Sampling
 from ..model.work import Work, fused
 from ..records.configuration import Configuration
 from ..records.numerics import training_numerics
@@ -72,7 +73,9 @@ class ArchitectureContract:
         assert self.configurations, "give at least one configuration"
         for name, fields in self.configurations.items():
             kind = fields.get("model_type")
-            assert kind in self.architecture.model_types, f"{name}: model_type {kind!r} is not one of the architecture's"
+            assert kind in self.architecture.model_types, (
+                f"{name}: model_type {kind!r} is not one of the architecture's"
+            )
 
     def test_reading_twice_gives_one_graph(self) -> None:
         for name, graph in self.graphs():
@@ -135,14 +138,17 @@ class ArchitectureContract:
                 try:
                     self.architecture.graph(Configuration(dict(trial), name))
                 except UserError as error:
-                    assert "\n" not in str(error), f"{name}: an error of several lines: {error}"
+                    told = str(error)
+                    assert "\n" not in told, f"{name}: an error of several lines: {told}"
                 except Exception as error:
                     changed = {k: trial.get(k, "(missing)") for k in fields if trial.get(k) is not fields[k]}
-                    raise AssertionError(f"{name} with {changed}: {type(error).__name__} instead of a UserError") from error
+                    raise AssertionError(
+                        f"{name} with {changed}: {type(error).__name__} instead of a UserError"
+                    ) from error
 
     def test_presets_are_files_that_it_reads(self) -> None:
         for name, path in self.architecture.presets().items():
-            assert Configuration.load(path), f"preset {name!r} has no readable configuration at {path}"
+            assert Configuration.load(Path(path)), f"preset {name!r} has no readable configuration at {path}"
 
 
 def block_is_whole(where: str, block: Block, graph: ModelGraph) -> None:
@@ -159,7 +165,9 @@ def block_is_whole(where: str, block: Block, graph: ModelGraph) -> None:
             assert tensor.name not in known, f"{where}: {op.name} writes {tensor.name} a second time"
             known[tensor.name] = tensor
         for part in [a for t in (*op.reads, *op.writes, *op.weights) for a in t.axes]:
-            assert part.size in graph.sizes or part.size in RUNTIME, f"{where}: {op.name} uses the unknown size {part.size!r}"
+            assert part.size in graph.sizes or part.size in RUNTIME, (
+                f"{where}: {op.name} uses the unknown size {part.size!r}"
+            )
         if isinstance(op, Contraction):
             x, w, out = set(op.x.axes), set(op.weight.axes), set(op.out.axes)
             kept = {a for a in x & w if a.role == EXPERTS} if isinstance(op, GroupedContraction) else set()
@@ -169,7 +177,7 @@ def block_is_whole(where: str, block: Block, graph: ModelGraph) -> None:
 
 def windowed(block: Block, graph: ModelGraph) -> bool:
     """Whether a window limits what the operation-by-operation count (every pair) does not."""
-    return any(getattr(op, "window", "") and graph.sizes[op.window] < 32 for op in block.ops)
+    return any(isinstance(op, Attention) and op.window and graph.sizes[op.window] < 32 for op in block.ops)
 
 
 def total(found: Derived, graph: ModelGraph, what: str, *, forward: bool = False) -> float:
@@ -182,6 +190,5 @@ def total(found: Derived, graph: ModelGraph, what: str, *, forward: bool = False
     values: dict[str, Any] = {name: float(size) for name, size in graph.sizes.items()}
     values |= {f"{role}_width": width for role, width in training_numerics("bf16").widths.items()}
     values |= {"tp": 1, "cp": 1, "dp": 1, "ep": 1, "load_skew": 1, "micro_batch": 3, "sequence": 32}
-    return sum(
-        compile_expressions({str(i): getattr(w, what) for i, w in enumerate(works)}).evaluate(values).values(), 0.0
-    )
+    tape = compile_expressions({str(i): getattr(work, what) for i, work in enumerate(works)})
+    return sum(float(value) for value in tape.evaluate(values).values())

@@ -39,7 +39,9 @@ def exact(expr: Any, values: Mapping[str, Any] | None = None) -> Expr:
     from ..algebra.functions import functions
 
     f = functions()
-    found = sympy.sympify(expr, strict=True).replace(lambda e: isinstance(e, (f.cdiv, f.fdiv)), lambda e: e.args[0] / e.args[1])
+    found = sympy.sympify(expr, strict=True).replace(
+        lambda e: isinstance(e, (f.cdiv, f.fdiv)), lambda e: e.args[0] / e.args[1]
+    )
     if values:
         found = found.xreplace({symbol(name): sympy.sympify(value, strict=True) for name, value in values.items()})
     return sympy.simplify(found)

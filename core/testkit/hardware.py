@@ -48,7 +48,9 @@ class HardwareCatalogContract:
         counts = {kind: self.catalog.names(kind) for kind in KINDS}
         assert any(counts.values()), f"catalog {self.catalog.name} is empty"
         for kind, names in counts.items():
-            assert len(set(names)) == len(names), f"catalog {self.catalog.name}: two records of kind {kind} share a name"
+            assert len(set(names)) == len(names), (
+                f"catalog {self.catalog.name}: two records of kind {kind} share a name"
+            )
 
     def test_every_record_loads_under_its_name(self) -> None:
         for kind, name, record in self.records():
@@ -81,9 +83,13 @@ class HardwareCatalogContract:
                 assert isinstance(record, Accelerator)
                 assert record.memory_bandwidth.value > 0, f"{name}: no memory bandwidth"
                 sold = record.memory_capacity.value * GIGA
-                assert 0 < record.memory <= sold, f"{name}: {record.memory:g} B to use, more than it is sold with ({sold:g})"
+                assert 0 < record.memory <= sold, (
+                    f"{name}: {record.memory:g} B to use, more than it is sold with ({sold:g})"
+                )
                 strange = set(record.rates) - set(RATE_FORMATS)
-                assert not strange, f"{name}: rates of unknown formats {sorted(strange)}; known: {', '.join(RATE_FORMATS)}"
+                assert not strange, (
+                    f"{name}: rates of unknown formats {sorted(strange)}; known: {', '.join(RATE_FORMATS)}"
+                )
                 assert record.rates, f"{name}: no arithmetic rate"
 
     def test_nodes_widen_from_tier_to_tier(self) -> None:

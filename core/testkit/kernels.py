@@ -12,7 +12,7 @@ from math import isfinite
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ..algebra.dimension import DimensionError, check
@@ -21,6 +21,7 @@ from ..model.interfaces.kernels import KernelFamily
 from . import laws, models
 from .derivation import derive
 from .scene import COMPANIONS, Scene
+from .strategy import CONFIGURED
 
 TERMS = ("compute", "memory", "link", "latency", "host")
 TRANSFER = {"volume": "B", "bandwidth": "B/s", "hops": "1", "latency": "s"}
@@ -63,14 +64,18 @@ class KernelFamilyContract:
             assert entry.lower <= quantity.value <= entry.upper, (
                 f"the default of {name}, {quantity.value:g}, is outside {entry.lower:g} to {entry.upper:g}"
             )
-            assert quantity.unit == entry.unit, f"the default of {name} is in {quantity.unit}, the symbol in {entry.unit}"
+            assert quantity.unit == entry.unit, (
+                f"the default of {name} is in {quantity.unit}, the symbol in {entry.unit}"
+            )
 
     def test_transfers_take_what_the_law_gives(self) -> None:
         formula = self.family.transfer()
         assert formula.inputs == TRANSFER, f"the transfer formula asks for {formula.inputs}; the law gives {TRANSFER}"
         for parameter, symbol in self.family.transfer_parameters().items():
             assert parameter in formula.units, f"the transfer formula has no parameter {parameter!r}"
-            assert symbol in self.family.defaults(), f"parameter {parameter!r} stands for {symbol!r}, which has no default"
+            assert symbol in self.family.defaults(), (
+                f"parameter {parameter!r} stands for {symbol!r}, which has no default"
+            )
 
     @pytest.mark.parametrize("model", ["dense", "routed", "latent"])
     def test_every_kind_of_work_has_a_price(self, model: str) -> None:
@@ -98,10 +103,10 @@ class KernelFamilyContract:
 
     @pytest.mark.parametrize("model", ["dense", "routed", "latent"])
     def test_more_is_never_slower_and_nothing_beats_the_floor(self, model: str) -> None:
-        @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+        @CONFIGURED
         @given(
             st.fixed_dictionaries({
-                "tp": st.sampled_from([1, 2, 8]), "dp": st.sampled_from([1, 4]), "sequence": st.sampled_from([128, 2048]),
+                "tp": st.sampled_from([1, 2, 8]), "dp": st.sampled_from([1, 4]), "sequence": st.just(512),
                 "micro_batch": st.sampled_from([1, 4]), "hbm_bandwidth": st.floats(1e10, 1e13),
                 "gemm_rate": st.floats(1e12, 1e16), "attention_rate": st.floats(1e12, 1e16),
             }),

@@ -1,7 +1,8 @@
 """The laws that every plugin has to keep, as functions that say in words what was broken.
 
-Floor: testkit. Each takes scenes (see ``scene``) or plain objects and raises AssertionError with one line for the author
-of the plugin: what was tried, what came out, and why that can't be. The contract classes call these; so may any test.
+Floor: testkit. Each takes scenes (see ``scene``) or plain objects and raises AssertionError with one line for the
+author of the plugin: what was tried, what came out, and why that can't be. The contract classes call these; so may any
+test.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ def states_known_layouts(strategy: Strategy) -> None:
             rules = strategy.rules(options).checked()
         except PluginError as error:
             raise AssertionError(f"rules with {options}: {error}") from None
-        for rule in (*rules.splits, *rules.stores):
-            assert rule.over in own, (
-                f"rules with {options}: axis {rule.axis!r} is spread over mesh dimension {rule.over!r}, which the strategy "
+        stated = [(s.axis, s.over) for s in rules.splits] + [(s.axis, s.over) for s in rules.stores]
+        for axis, over in stated:
+            assert over in own, (
+                f"rules with {options}: axis {axis!r} is spread over mesh dimension {over!r}, which the strategy "
                 f"does not declare (it has {', '.join(sorted(own)) or 'none'}), so nothing would be split"
             )
 
@@ -58,7 +60,8 @@ def allows_degree_one(strategy: Strategy, known: Mapping[str, float]) -> None:
         for constraint in strategy.constraints(options):
             values = {**known, **{d.name: 1 for d in strategy.dimensions}}
             assert holds(constraint, values), (
-                f"the condition «{constraint.message}» forbids degree 1; a strategy that is not used must not be in the way"
+                f"the condition «{constraint.message}» forbids degree 1; "
+                "a strategy that is not used must not be in the way"
             )
 
 
@@ -75,7 +78,9 @@ def holds(constraint: Constraint, values: Mapping[str, float]) -> bool:
         return right % left == 0 or left % right == 0
     if constraint.kind == "equal":
         return left == right
-    raise AssertionError(f"a condition of unknown kind {constraint.kind!r}; known: divides, either_divides, at_most, equal")
+    raise AssertionError(
+        f"a condition of unknown kind {constraint.kind!r}; known: divides, either_divides, at_most, equal"
+    )
 
 
 def degree_one_changes_nothing(without: Scene, present: Scene, **setting: Any) -> None:
@@ -115,8 +120,9 @@ def splitting_conserves_flops(scene: Scene, *, exact: bool = True, **degrees: fl
             found, wanted = scene.number(part.flops, **degrees) * spread, scene.number(one.flops, **degrees)
             ok = isclose(found, wanted, rel_tol=SLACK) or (not exact and found > wanted)
             assert ok, (
-                f"{block.name}: {part.name} ({part.direction}) over {degrees} of {everything:g} devices takes {found:g} FLOP "
-                f"on the {spread:g} that share it, and {wanted:g} on one: splitting must conserve the work"
+                f"{block.name}: {part.name} ({part.direction}) over {degrees} of {everything:g} devices takes "
+                f"{found:g} FLOP on the {spread:g} that share it, and {wanted:g} on one: "
+                "splitting must conserve the work"
             )
 
 
@@ -130,8 +136,8 @@ def splitting_conserves_weights(scene: Scene, **degrees: float) -> None:
             atoms = dict.fromkeys(a for over in split for a in mesh.view(over))
             found = scene.number(share.elements, **degrees) * scene.number(mesh.degree(atoms), **degrees)
             assert isclose(found, whole, rel_tol=SLACK), (
-                f"{cost.block.name}: {share.weight.name} over {degrees} has {found:g} elements on the devices that share it, "
-                f"and {whole} on one: splitting must conserve the weights"
+                f"{cost.block.name}: {share.weight.name} over {degrees} has {found:g} elements on the devices "
+                f"that share it, and {whole} on one: splitting must conserve the weights"
             )
 
 
@@ -166,7 +172,8 @@ def sharded_rows_never_grow(scene: Scene, dimension: str, degrees: Iterable[int]
             for row in rows:
                 assert now[row] <= last[1][row] * (1 + SLACK), (
                     f"the memory row {row!r} grew from {last[1][row]:g} to {now[row]:g} B when {dimension} went from "
-                    f"{last[0]} to {degree} ({scene.graph.name} model): a dimension that shards it must not make it larger"
+                    f"{last[0]} to {degree} ({scene.graph.name} model): "
+                    "a dimension that shards it must not make it larger"
                 )
         last = degree, now
 
@@ -254,7 +261,8 @@ def never_beats_the_floor(scene: Scene, **setting: Any) -> None:
     }
     for what, seconds in floors.items():
         assert out["step_time"] >= seconds * (1 - SLACK), (
-            f"the step takes {out['step_time']:g} s, but {what} alone take {seconds:g} s ({scene.graph.name} model, {setting})"
+            f"the step takes {out['step_time']:g} s, but {what} alone take {seconds:g} s "
+            f"({scene.graph.name} model, {setting})"
         )
 
 
@@ -262,8 +270,8 @@ def schedule_is_sound(schedule: Schedule, most: int = 8) -> None:
     """In flight: at least one micro-batch, at most all, fewer towards the end; one stage idles never and holds one."""
     for stages in range(1, most + 1):
         for micro_batches in range(1, 2 * most + 1):
-            held = [float(schedule.in_flight(i, stages, micro_batches)) for i in range(stages)]  # type: ignore[arg-type]
-            idle = float(schedule.idle(stages, micro_batches))  # type: ignore[arg-type]  # numbers work as symbols do
+            held = [float(schedule.in_flight(i, stages, micro_batches)) for i in range(stages)]
+            idle = float(schedule.idle(stages, micro_batches))
             where = f"schedule {schedule.name!r} with {stages} stages and {micro_batches} micro-batches"
             assert max(held) <= micro_batches, f"{where} holds {max(held):g} in flight: there are not so many"
             assert min(held) >= 1, f"{where} holds {min(held):g} on some stage: a stage at work holds at least one"

@@ -79,8 +79,8 @@ def _model(name: str, ops: list[Op], sizes: tuple[str, ...]) -> ModelGraph:
     x = Tensor("x", STREAM)
     normed = Tensor("output.norm", STREAM)
     logits = Tensor("output", (B, Q, V))
-    embedding = Block("embedding", (Lookup("embedding", Weight("embedding.table", (V, H), "high"), Tensor("y", STREAM)),),
-                      "tokens")  # fmt: skip
+    table = Weight("embedding.table", (V, H), "high")
+    embedding = Block("embedding", (Lookup("embedding", table, Tensor("y", STREAM)),), "tokens")
     output = Block(
         "output",
         (

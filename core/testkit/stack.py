@@ -42,7 +42,9 @@ class StackContract:
         for task in ("train", "serve"):
             for accelerator in self.accelerators:
                 missing = set(COEFFICIENTS) - set(self.stack.coefficients(task, accelerator))
-                assert not missing, f"{self.stack.name}, {task} on {accelerator}: no value for {', '.join(sorted(missing))}"
+                assert not missing, (
+                    f"{self.stack.name}, {task} on {accelerator}: no value for {', '.join(sorted(missing))}"
+                )
 
     def test_a_server_uses_at_most_its_memory(self) -> None:
         for accelerator in self.accelerators:

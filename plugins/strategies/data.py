@@ -10,7 +10,7 @@ from typing import Any
 
 from slipstick.core.host.hookspecs import hookimpl
 from slipstick.core.model.interfaces.strategy import Constraint, Option, Strategy, divides
-from slipstick.core.model.layout import Rules, Split, Store
+from slipstick.core.model.layout import Kind, Rules, Split, Store
 from slipstick.core.model.mesh import Dimension
 
 
@@ -22,7 +22,8 @@ class DataParallel(Strategy):
     options = (
         Option(
             "zero",
-            "what is stored split over data parallel ranks: 1 optimizer state, 2 and gradients, 3 and weights; 0 nothing",
+            "what is stored split over data parallel ranks: "
+            "1 optimizer state, 2 and gradients, 3 and weights; 0 nothing",
             default=1,
             choices=(0, 1, 2, 3),
             tasks=("train",),
@@ -31,8 +32,8 @@ class DataParallel(Strategy):
 
     def rules(self, options: Mapping[str, Any]) -> Rules:
         stage = int(options.get("zero", 0))
-        kinds = ("optimizer", "gradient", "weight")[:stage]
-        return Rules((Split("batch", "dp"),), tuple(Store(kind, "flat", "dp") for kind in kinds))
+        kinds: tuple[Kind, ...] = ("optimizer", "gradient", "weight")
+        return Rules((Split("batch", "dp"),), tuple(Store(kind, "flat", "dp") for kind in kinds[:stage]))
 
     def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
         return (

@@ -2,7 +2,7 @@
 
 The same devices are seen in two factorisations: expert ranks are taken from the data parallel group first, and from the
 tensor parallel group where that is not enough; what is left of the latter splits each expert's width.
-Source: Lepikhin et al., arXiv:2006.16668 (GShard); Singh et al., arXiv:2303.06318 (tensor, expert and data parallelism).
+Source: Lepikhin et al., arXiv:2006.16668 (GShard); Singh et al., arXiv:2303.06318 (tensor, expert and data parallel).
 """
 
 from __future__ import annotations

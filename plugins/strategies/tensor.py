@@ -1,4 +1,4 @@
-"""Tensor parallelism: heads, feed-forward width and vocabulary split; the residual stream too, with sequence parallelism.
+"""Tensor parallelism: heads, feed-forward width and vocabulary split; with sequence parallelism the stream too.
 
 Source: Shoeybi et al., arXiv:1909.08053 (tensor parallelism); Korthikanti et al., arXiv:2205.05198 (sequence
 parallelism of the residual stream). Their collectives are derived, not written here.

@@ -1,4 +1,4 @@
-"""What the fuzz tests share: hostile values, a run of the command line in this process, and a file that must not appear."""
+"""What the fuzz tests share: a run of the command line in this process, and a file that must never appear."""
 
 from __future__ import annotations
 
@@ -105,5 +105,3 @@ def code(canary: Path) -> list[str]:
         f"cos\nsystem\n(S'touch {name}'\ntR.",
         f"Integer(open({name!r}, 'w'))",
     ]
-
-

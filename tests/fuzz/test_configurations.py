@@ -18,8 +18,16 @@ from slipstick.core.host.host import default_host
 from slipstick.core.study.models import describe, load_model, preset_paths
 
 PRESETS = (
-    "llama-3.1-8b", "mixtral-8x7b", "deepseek-v3", "gpt2", "gemma-2-9b", "gpt-oss-20b", "qwen3-8b", "bloom", "opt-6.7b",
-)  # fmt: skip
+    "llama-3.1-8b",
+    "mixtral-8x7b",
+    "deepseek-v3",
+    "gpt2",
+    "gemma-2-9b",
+    "gpt-oss-20b",
+    "qwen3-8b",
+    "bloom",
+    "opt-6.7b",
+)
 FIELDS = {
     name: json.loads(Path(path).read_text(encoding="utf-8"))
     for name, path in preset_paths(default_host()).items()
@@ -27,14 +35,53 @@ FIELDS = {
 }
 JUNK: dict[str, Any] = {"a": {"b": [{"c": [[[[]]]]}]}}
 VALUES = st.one_of(
-    st.sampled_from([
-        None, True, False, -1, 0, 1, 2, 3, 1.5, -0.0, 1e308, float("nan"), float("inf"), -float("inf"), 10**18, 10**400,
-        -(10**30), "", "8", "silu", "../../../etc/passwd", "a\nb\x00\x1b[31m", "x" * 10_000, [], {}, [[]], JUNK, [0] * 2000,
-        ["full_attention"] * 3, [None], [True], {"type": "linear"}, {"quant_method": "fp8"}, {"quant_method": 3},
-    ]),
-    st.integers(), st.floats(), st.text(max_size=20),
-    st.recursive(st.none() | st.integers() | st.text(max_size=5), lambda s: st.lists(s) | st.dictionaries(st.text(), s), max_leaves=8),
-)  # fmt: skip
+    st.sampled_from(
+        [
+            None,
+            True,
+            False,
+            -1,
+            0,
+            1,
+            2,
+            3,
+            1.5,
+            -0.0,
+            1e308,
+            float("nan"),
+            float("inf"),
+            -float("inf"),
+            10**18,
+            10**400,
+            -(10**30),
+            "",
+            "8",
+            "silu",
+            "../../../etc/passwd",
+            "a\nb\x00\x1b[31m",
+            "x" * 10_000,
+            [],
+            {},
+            [[]],
+            JUNK,
+            [0] * 2000,
+            ["full_attention"] * 3,
+            [None],
+            [True],
+            {"type": "linear"},
+            {"quant_method": "fp8"},
+            {"quant_method": 3},
+        ]
+    ),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=20),
+    st.recursive(
+        st.none() | st.integers() | st.text(max_size=5),
+        lambda s: st.lists(s) | st.dictionaries(st.text(), s),
+        max_leaves=8,
+    ),
+)
 
 
 def judged(path: Path) -> str:
@@ -130,10 +177,17 @@ def test_whole_answers_of_strange_sizes(line: Any, tmp_path: Path) -> None:
     """What passes as a configuration gives an answer without NaN, infinity or a negative amount."""
     path = tmp_path / "config.json"
     for change in (
-        {}, {"num_hidden_layers": 1}, {"num_hidden_layers": 10**6}, {"vocab_size": 1}, {"vocab_size": 10**9},
-        {"intermediate_size": 1}, {"max_position_embeddings": 1}, {"head_dim": 1}, {"hidden_size": 10**9, "head_dim": 10**6},
+        {},
+        {"num_hidden_layers": 1},
+        {"num_hidden_layers": 10**6},
+        {"vocab_size": 1},
+        {"vocab_size": 10**9},
+        {"intermediate_size": 1},
+        {"max_position_embeddings": 1},
+        {"head_dim": 1},
+        {"hidden_size": 10**9, "head_dim": 10**6},
         {"num_attention_heads": 10**9, "num_key_value_heads": 1, "head_dim": 10**9},
-    ):  # fmt: skip
+    ):
         path.write_text(json.dumps({**FIELDS["llama-3.1-8b"], **change}), encoding="utf-8")
         line.answer("train", str(path), "--on", "h100-sxm", "--gpus", "8")
         line.answer("serve", str(path), "--on", "h100-sxm", "--gpus", "8", "--tp", "8")
@@ -144,10 +198,23 @@ def test_names_that_reach_for_other_files(line: Any, tmp_path: Path, code: list[
     secret = tmp_path / "secret"
     secret.write_text("password", encoding="utf-8")
     for name in (
-        "../../../../etc/passwd", "/etc/passwd", str(secret), "~root/x.json", "file:///etc/passwd", "llama-3.1-8b/../../x",
-        "%2e%2e/x", "https://example.org/config.json", "a\nb.json", "\x1b[31m.json", "x" * 5000, "\udc80.json", "..", "", " ",
+        "../../../../etc/passwd",
+        "/etc/passwd",
+        str(secret),
+        "~root/x.json",
+        "file:///etc/passwd",
+        "llama-3.1-8b/../../x",
+        "%2e%2e/x",
+        "https://example.org/config.json",
+        "a\nb.json",
+        "\x1b[31m.json",
+        "x" * 5000,
+        "\udc80.json",
+        "..",
+        "",
+        " ",
         *code,
-    ):  # fmt: skip
+    ):
         ran = line("train", name, "--on", "h100-sxm")
         ran.is_clear()
         assert ran.status == 2

@@ -10,18 +10,82 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slipstick.core.host.host import default_host
+from slipstick.core.records.scenario import Scenario
 from slipstick.core.study.saving import save_scenario
 from slipstick.core.study.settings import settings_for
-from slipstick.core.records.scenario import Scenario
 
 MODELS = ("llama-3.1-8b", "mixtral-8x7b")  # two structures: an answer never waits for a formula to be built
 INFOS = {task: settings_for(task, default_host()) for task in ("train", "serve")}
 WORDS = (
-    "", " ", "-1", "0", "1", "2", "3", "7", "8", "64", "1e3", "1e400", "nan", "inf", "-inf", "0x10", "1_000", "１２", "²", "½",
-    "1,2", "1,,2", ",", "1..4", "4..1", "..", "1..", "1..8*2", "1..8*1", "1..8*", "1..1e18", "1..4,8", "?", "??", "1,?", "true",
-    "false", "none", "None", "null", "full", "bf16", "fp8", "nf4", "auto", "30ms", "30 GB", "1 s", "-5ms", "15T", "1T1", "1k", "k",
-    "9" * 500, "x" * 5000, "--tp", "-h", "$HOME", "%s", "{0}", "\\", "'", '"', "\n", "a\x1b[2Jb", "\u202e", "../x", "/etc/passwd",
-)  # fmt: skip
+    "",
+    " ",
+    "-1",
+    "0",
+    "1",
+    "2",
+    "3",
+    "7",
+    "8",
+    "64",
+    "1e3",
+    "1e400",
+    "nan",
+    "inf",
+    "-inf",
+    "0x10",
+    "1_000",
+    "１２",
+    "²",
+    "½",
+    "1,2",
+    "1,,2",
+    ",",
+    "1..4",
+    "4..1",
+    "..",
+    "1..",
+    "1..8*2",
+    "1..8*1",
+    "1..8*",
+    "1..1e18",
+    "1..4,8",
+    "?",
+    "??",
+    "1,?",
+    "true",
+    "false",
+    "none",
+    "None",
+    "null",
+    "full",
+    "bf16",
+    "fp8",
+    "nf4",
+    "auto",
+    "30ms",
+    "30 GB",
+    "1 s",
+    "-5ms",
+    "15T",
+    "1T1",
+    "1k",
+    "k",
+    "9" * 500,
+    "x" * 5000,
+    "--tp",
+    "-h",
+    "$HOME",
+    "%s",
+    "{0}",
+    "\\",
+    "'",
+    '"',
+    "\n",
+    "a\x1b[2Jb",
+    "\u202e",
+    "../x",
+    "/etc/passwd",
+)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,18 +127,29 @@ def test_every_option_with_words_that_are_never_right(line: Any, code: list[str]
 @pytest.mark.parametrize(
     "words",
     [
-        ("train",), ("train", "llama-3.1-8b"), ("train", "--on", "h100-sxm"), ("train", "llama-3.1-8b", "--on", ""),
-        ("train", "llama-3.1-8b", "--on", "h100-sxm,"), ("train", "llama-3.1-8b,", "--on", "h100-sxm"), ("trian",), ("--bad",),
-        ("train", "llama-3.1-8b", "--on", "h100-sxm", "--tpp", "8"), ("train", "a", "b", "--on", "h100-sxm"),
-        ("train", "llama-3.1-8b", "--on", "h100-sxm", "--tp"), ("train", "--scenario", "/nowhere"),
+        ("train",),
+        ("train", "llama-3.1-8b"),
+        ("train", "--on", "h100-sxm"),
+        ("train", "llama-3.1-8b", "--on", ""),
+        ("train", "llama-3.1-8b", "--on", "h100-sxm,"),
+        ("train", "llama-3.1-8b,", "--on", "h100-sxm"),
+        ("trian",),
+        ("--bad",),
+        ("train", "llama-3.1-8b", "--on", "h100-sxm", "--tpp", "8"),
+        ("train", "a", "b", "--on", "h100-sxm"),
+        ("train", "llama-3.1-8b", "--on", "h100-sxm", "--tp"),
+        ("train", "--scenario", "/nowhere"),
         ("train", "llama-3.1-8b", "--on", "h100-sxm", "--save", "/nowhere/x.toml"),
         ("derive", "train", "llama-3.1-8b", "--on", "h100-sxm", "--for", "speed", "--by", "tp"),
         ("derive", "train", "llama-3.1-8b", "--on", "h100-sxm", "--for", "step_time", "--by", "__class__"),
-        ("diff", "/nowhere", "/nowhere"), ("--plugin", "/nowhere.py", "plugins"), ("hardware", "show", "../../etc/passwd"),
-        ("models", "show", "../../etc/passwd"), ("explain", "train", "llama-3.1-8b", "--on", "h100-sxm", "--depth", "-1"),
+        ("diff", "/nowhere", "/nowhere"),
+        ("--plugin", "/nowhere.py", "plugins"),
+        ("hardware", "show", "../../etc/passwd"),
+        ("models", "show", "../../etc/passwd"),
+        ("explain", "train", "llama-3.1-8b", "--on", "h100-sxm", "--depth", "-1"),
     ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_questions_with_something_missing(line: Any, words: tuple[str, ...]) -> None:
     ran = line(*words)
     ran.is_clear()
@@ -89,16 +164,24 @@ SCENARIO = 'schema = 1\ntask = "train"\nmodel = "llama-3.1-8b"\non = "h200-sxm"\
 def test_damaged_scenarios(line: Any, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     whole = SCENARIO.encode()
     at = data.draw(st.integers(0, len(whole)))
-    more = data.draw(st.binary(max_size=6) | st.sampled_from([b"\n[x]\n", b'"', b"=", b"nan", b"inf", b"1979-05-27", b"[[a]]", b"9" * 5000]))
+    more = data.draw(
+        st.binary(max_size=6)
+        | st.sampled_from([b"\n[x]\n", b'"', b"=", b"nan", b"inf", b"1979-05-27", b"[[a]]", b"9" * 5000])
+    )
     path = tmp_path_factory.mktemp("fuzz") / "run.toml"
     path.write_bytes(whole[:at] + more + whole[data.draw(st.integers(at, min(at + 4, len(whole)))) :])
     line.answer("train", "--scenario", str(path))
 
 
 VALUES = st.one_of(
-    st.integers(), st.floats(), st.booleans(), st.text(max_size=10), st.sampled_from(WORDS), st.lists(st.integers(), max_size=4),
+    st.integers(),
+    st.floats(),
+    st.booleans(),
+    st.text(max_size=10),
+    st.sampled_from(WORDS),
+    st.lists(st.integers(), max_size=4),
     st.lists(st.text(max_size=3), max_size=3),
-)  # fmt: skip
+)
 
 
 @given(data=st.data())
@@ -106,7 +189,9 @@ VALUES = st.one_of(
 def test_scenarios_with_any_values(
     line: Any, tmp_path_factory: pytest.TempPathFactory, code: list[str], canary: Path, data: st.DataObject
 ) -> None:
-    names = st.sampled_from(["tp", "dp", "micro_batch", "devices", "price", "tokens", "load_skew", "precision", "sequence"])
+    names = st.sampled_from(
+        ["tp", "dp", "micro_batch", "devices", "price", "tokens", "load_skew", "precision", "sequence"]
+    )
     given_ = data.draw(st.dictionaries(names, VALUES | st.sampled_from(code), max_size=3))
     path = tmp_path_factory.mktemp("fuzz") / "run.toml"
     texts = {n: tuple(v) if isinstance(v, list) else v for n, v in given_.items()}

@@ -50,7 +50,9 @@ class Priced:
 
 
 class KernelFamily(ABC):
-    """Formulas for each kind of work (gemm, grouped_gemm, attention, pointwise, permute, lookup, optimizer) and transfers.
+    """Formulas for each kind of work and for transfers.
+
+    Kinds: gemm, grouped_gemm, attention, pointwise, permute (rows in another order), lookup, optimizer.
 
     Terms of a formula are named after what binds: compute, memory, link, latency, host. The inputs a formula may use
     are those of the work (flops, bytes, shape) and the machine's symbols (``gemm_rate``, ``attention_rate``,

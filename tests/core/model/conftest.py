@@ -17,12 +17,13 @@ from slipstick.plugins.architectures.falcon import Falcon
 from slipstick.plugins.architectures.gpt2 import Gpt2
 from slipstick.plugins.architectures.llama import Llama
 from slipstick.plugins.architectures.mixtral import Mixtral
+from slipstick.plugins.architectures.olmo import Olmo2
 from slipstick.plugins.strategies.data import DataParallel
 from slipstick.plugins.strategies.tensor import TensorParallel
 
 CONFIGURATIONS: dict[str, tuple[type, dict[str, Any]]] = {
-    "gpt2": (Gpt2, {"model_type": "gpt2", "n_layer": 8, "n_embd": 128, "n_head": 8, "n_positions": 256, "vocab_size": 512,
-                    "tie_word_embeddings": True}),
+    "gpt2": (Gpt2, {"model_type": "gpt2", "n_layer": 8, "n_embd": 128, "n_head": 8, "n_positions": 256,
+                    "vocab_size": 512, "tie_word_embeddings": True}),
     "llama": (Llama, {"model_type": "llama", "num_hidden_layers": 8, "hidden_size": 128, "num_attention_heads": 8,
                       "num_key_value_heads": 4, "intermediate_size": 256, "vocab_size": 512,
                       "max_position_embeddings": 256}),
@@ -39,6 +40,9 @@ CONFIGURATIONS: dict[str, tuple[type, dict[str, Any]]] = {
     "falcon": (Falcon, {"model_type": "falcon", "num_hidden_layers": 4, "hidden_size": 128, "num_attention_heads": 8,
                         "num_kv_heads": 8, "new_decoder_architecture": True, "vocab_size": 512, "bias": False,
                         "max_position_embeddings": 256}),
+    "olmo2": (Olmo2, {"model_type": "olmo2", "num_hidden_layers": 4, "hidden_size": 128, "num_attention_heads": 8,
+                      "num_key_value_heads": 4, "intermediate_size": 256, "vocab_size": 512,
+                      "max_position_embeddings": 256}),
 }  # fmt: skip
 
 

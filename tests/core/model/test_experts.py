@@ -79,7 +79,7 @@ def test_expert_weights_are_summed_over_the_ranks_that_share_them(layer: LayerOf
 def test_tensor_parallel_experts_are_one_partial_sum_with_the_shared_expert(layer: LayerOf) -> None:
     """Expert width split, tokens whole: no exchange; routed and shared outputs are added before one all-reduce."""
     found = placed(layer("deepseek"), tensor=True)
-    forward = [f for f in found.collectives(directions=("forward",))]
+    forward = list(found.collectives(directions=("forward",)))
     assert [(f.kind, f.over) for f in forward] == [("all_reduce", ("tp",))] * 2
     assert "all_to_all" not in {f.kind for f in found.collectives()}
 
@@ -87,7 +87,9 @@ def test_tensor_parallel_experts_are_one_partial_sum_with_the_shared_expert(laye
 def test_split_tokens_are_gathered_for_split_experts(layer: LayerOf) -> None:
     """With the stream split over the same ranks, copies are gathered before and scattered after the experts."""
     found = placed(layer("mixtral"), tensor=True, sequence=True)
-    kinds = [(f.direction, f.kind, f.tensor) for f in found.collectives(tensors=("moe.dispatch", "moe.down", "d(moe.down)"))]
+    kinds = [
+        (f.direction, f.kind, f.tensor) for f in found.collectives(tensors=("moe.dispatch", "moe.down", "d(moe.down)"))
+    ]
     assert kinds == [
         ("forward", "all_gather", "moe.dispatch"), ("forward", "reduce_scatter", "moe.down"),
         ("input gradient", "all_gather", "d(moe.down)"), ("weight gradient", "all_gather", "moe.dispatch"),
@@ -98,7 +100,10 @@ def test_split_tokens_are_gathered_for_split_experts(layer: LayerOf) -> None:
 def test_experts_borrow_tensor_ranks_where_data_ranks_are_too_few(layer: LayerOf) -> None:
     """Tokens whole over tp: the borrowed tp ranks need no exchange, their outputs are partial sums."""
     found = placed(layer("mixtral"), tensor=True, expert=True)
-    assert of(found, "moe.dispatch") == [("forward", "all_to_all", ("dp.ep",)), ("input gradient", "all_to_all", ("dp.ep",))]
+    assert of(found, "moe.dispatch") == [
+        ("forward", "all_to_all", ("dp.ep",)),
+        ("input gradient", "all_to_all", ("dp.ep",)),
+    ]
     combine = found.collectives(tensors=("moe.combine",))
     assert [(f.kind, f.over) for f in combine] == [("all_to_all", ("dp.ep",)), ("all_reduce", ("tp.rest", "tp.ep"))]
     # Each of the ep/min(ep, dp) borrowed ranks takes its share of the copies.
@@ -114,9 +119,8 @@ def test_experts_and_a_split_stream_on_the_same_ranks(layer: LayerOf) -> None:
     for each in exchanges:
         assert sympy.simplify(each.elements - TOKENS * k * h / tp) == 0
     # What is left of tp splits each expert's width.
-    assert [(f.kind, f.over) for f in found.collectives(directions=("forward",), tensors=("moe.dispatch", "moe.down"))] == [
-        ("all_gather", ("tp.rest",)), ("reduce_scatter", ("tp.rest",)),
-    ]  # fmt: skip
+    inside = found.collectives(directions=("forward",), tensors=("moe.dispatch", "moe.down"))
+    assert [(f.kind, f.over) for f in inside] == [("all_gather", ("tp.rest",)), ("reduce_scatter", ("tp.rest",))]
     assert found.gradients()["moe.up.weight"][1] == {"dp.rest"}
 
 
@@ -162,7 +166,7 @@ def test_experts_touched(layer: LayerOf, experts: int, top_k: int, tokens: int) 
 
 @pytest.mark.parametrize("sequence", [False, True])
 def test_latents_are_gathered_not_heads(layer: LayerOf, sequence: bool) -> None:
-    """With the stream split, what travels for keys and values is the latent and the rotary key, not heads times width."""
+    """With the stream split, latent and rotary key travel, not heads times width of keys and values."""
     found = placed(layer("deepseek"), tensor=True, sequence=sequence)
     gathered = {f.tensor: f.elements for f in found.collectives(directions=("forward",)) if f.op == "attention"}
     assert set(gathered) == ({"attention.kv_norm", "attention.k_rotary"} if sequence else set())
@@ -214,7 +218,9 @@ def test_absorption_has_the_work_of_multi_query_attention(choice: tuple[Choice, 
     leaf = node.variants["absorbed"]
     assert isinstance(leaf, Leaf)
     b, q, c = 4, 1, 1000
-    found = compile_expressions({"f": leaf.inputs["flops"]}).evaluate({**values, "batch": b, "query": q, "context": c})["f"]
+    found = compile_expressions({"f": leaf.inputs["flops"]}).evaluate({**values, "batch": b, "query": q, "context": c})[
+        "f"
+    ]
     assert found == 2 * b * 128 * ((512 + 64) + 512) * q * c + 2 * b * q * 128 * 512 * (128 + 128)
 
 

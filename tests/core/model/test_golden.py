@@ -40,9 +40,7 @@ COLUMN_PARALLEL, ROW_PARALLEL = ("attention.norm", "mlp.norm"), ("attention.o", 
 
 def rows(found: Derived, *, direction: str, tensors: tuple[str, ...]) -> list[Row]:
     """The collectives on some tensors in one direction."""
-    return [
-        (f.kind, f.tensor, f.over, f.elements) for f in found.collectives(directions=(direction,), tensors=tensors)
-    ]
+    return [(f.kind, f.tensor, f.over, f.elements) for f in found.collectives(directions=(direction,), tensors=tensors)]
 
 
 def each(kind: str, tensors: tuple[str, ...], size: sympy.Expr, over: str = "tp") -> list[Row]:
@@ -121,8 +119,8 @@ def test_norm_gains_and_row_parallel_biases_see_only_a_shard_of_the_tokens(colum
     name, found = column
     wanted = {"cp", "dp"} | ({"tp"} if name == "sequence parallel" else set())
     gradients = found.gradients()
-    for weight in ("attention.norm.weight", "attention.norm.bias", "mlp.norm.weight", "mlp.norm.bias", "attention.o.bias",
-                   "mlp.down.bias"):  # fmt: skip
+    gains = [f"{norm}.{kind}" for norm in COLUMN_PARALLEL for kind in ("weight", "bias")]
+    for weight in (*gains, "attention.o.bias", "mlp.down.bias"):
         assert gradients[weight] == (h, wanted), weight
 
 
@@ -156,7 +154,7 @@ def test_partial_sums_that_are_added_meet_in_one_collective(
 ) -> None:
     """Attention and feed-forward side by side (GPT-J, Falcon): one reduction forward; one gather of dy for both."""
     found = derive(layer("falcon"), rules(sequence_parallel))
-    forward = [f for f in found.collectives(directions=("forward",), tensors=ROW_PARALLEL)]
+    forward = list(found.collectives(directions=("forward",), tensors=ROW_PARALLEL))
     assert [(f.kind, f.over) for f in forward] == [(kind, ("tp",))]
     assert sympy.simplify(forward[0].elements - BQH) == 0
     gathered = found.collectives(directions=("input gradient",), tensors=gradients_of(ROW_PARALLEL))
@@ -194,3 +192,24 @@ def test_a_strategy_that_splits_nothing_derives_nothing(layer: LayerOf) -> None:
         found = derive(layer(name), Rules())
         assert not found.collectives()
         assert all(not partial for _, partial in found.gradients().values())
+
+
+def test_a_norm_over_split_heads_reduces_its_statistics(layer: LayerOf, rules: RulesOf) -> None:
+    """OLMo 2 normalises queries, and keys, over all heads at once: two numbers a token over tp, forward and backward.
+
+    Source: the layer of the real class, Olmo2Attention: q_norm over num_attention_heads · head_dim.
+    """
+    found = derive(layer("olmo2"), rules(False))
+    for direction in ("forward", "input gradient"):
+        reduced = [f for f in found.collectives(directions=(direction,)) if "statistics" in f.tensor]
+        assert {f.op for f in reduced} == {"attention.q_norm", "attention.k_norm"}
+        for each in reduced:
+            assert (each.kind, each.over) == ("all_reduce", ("tp",))
+            assert sympy.simplify(each.elements - 2 * BQH / h) == 0
+
+
+def test_a_norm_inside_a_head_needs_no_one_else(layer: LayerOf, rules: RulesOf) -> None:
+    """The stream's own norms run over hidden, which nothing splits."""
+    for name in ("gpt2", "llama", "olmo2"):
+        over = [f.op for f in derive(layer(name), rules(True)).collectives() if "statistics" in f.tensor]
+        assert not [op for op in over if op not in ("attention.q_norm", "attention.k_norm")]

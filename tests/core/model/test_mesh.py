@@ -18,14 +18,18 @@ from slipstick.core.model.mesh import Dimension, Mesh
 from slipstick.core.model.work import Collective
 
 POWERS = [1, 2, 4, 8, 16]
-PLAIN = Mesh.of([Dimension("tp", "t", 10), Dimension("cp", "c", 20), Dimension("dp", "d", 30), Dimension("pp", "p", 40)])
+PLAIN = Mesh.of(
+    [Dimension("tp", "t", 10), Dimension("cp", "c", 20), Dimension("dp", "d", 30), Dimension("pp", "p", 40)]
+)
 BORROWING = Mesh.of([Dimension("tp", "t", 10), Dimension("dp", "d", 30), Dimension("ep", "e", 25, ("dp", "tp"))])
 GROUPS = [("tp",), ("cp",), ("dp",), ("pp",), ("tp", "cp"), ("cp", "dp"), ("tp", "dp"), ("tp", "cp", "dp")]
 
 
 def ranks(degrees: dict[str, int], group: tuple[str, ...], order: tuple[str, ...]) -> list[int]:
     """The ranks of the group that holds rank 0: every coordinate of ``group`` runs, the others stay 0."""
-    strides = dict(zip(order, itertools.accumulate((degrees[n] for n in order), lambda a, b: a * b, initial=1), strict=False))
+    strides = dict(
+        zip(order, itertools.accumulate((degrees[n] for n in order), lambda a, b: a * b, initial=1), strict=False)
+    )
     axes = [[i * strides[name] for i in range(degrees[name])] for name in group]
     return sorted(sum(point) for point in itertools.product(*axes))
 
@@ -135,10 +139,14 @@ def test_volumes_by_playing_the_ring(n: int, chunk: int) -> None:
     for kind, times in steps.items():
         collective = Collective(kind, "x", "op", "forward", ("tp",), symbol("tokens"))  # type: ignore[arg-type]
         tape = compile_expressions({"v": volume(collective, PLAIN)})
-        assert tape.evaluate({"tp": n, "tokens": payload, "activation_width": 2})["v"] == pytest.approx(2 * times * chunk)
+        assert tape.evaluate({"tp": n, "tokens": payload, "activation_width": 2})["v"] == pytest.approx(
+            2 * times * chunk
+        )
 
 
 def test_a_send_goes_nowhere_from_a_single_stage() -> None:
-    tape = compile_expressions({"v": volume(Collective("send", "x", "op", "forward", ("pp",), symbol("tokens")), PLAIN)})
+    tape = compile_expressions(
+        {"v": volume(Collective("send", "x", "op", "forward", ("pp",), symbol("tokens")), PLAIN)}
+    )
     values = {"tokens": 7, "activation_width": 2}
     assert [tape.evaluate({**values, "pp": p})["v"] for p in (1, 2, 8)] == [0, 14, 14]

@@ -34,8 +34,8 @@ from slipstick.plugins.strategies.tensor import TensorParallel
 
 h, a, s, V, L, t = (symbol(name) for name in ("hidden", "heads", "sequence", "vocab", "layers", "tp"))
 b, B = symbol("micro_batch"), symbol("global_batch")
-GPT = {"head_dim": h / a, "kv_heads": a, "ffn": 4 * h, "positions": s, "FLOP": 1, "activation_width": 2, "mask_width": 1,
-       "weight_width": 1, "high_width": 1, "gradient_width": 1}  # fmt: skip
+GPT = {"head_dim": h / a, "kv_heads": a, "ffn": 4 * h, "positions": s, "FLOP": 1, "activation_width": 2,
+       "mask_width": 1, "weight_width": 1, "high_width": 1, "gradient_width": 1}  # fmt: skip
 """A GPT block in terms of h, a, s, V and L; activations of two bytes, the rest counted in elements."""
 
 
@@ -47,6 +47,7 @@ def equal(found: Any, wanted: Any, more: Mapping[str, Any] | None = None) -> Non
 
 def parameters(graph: ModelGraph) -> sympy.Expr:
     """Trained elements of the whole model, symbolic."""
+
     def of(block: Block) -> sympy.Expr:
         return sympy.Add(*(
             sympy.Mul(*(symbol(axis.size) for axis in weight.axes)) for weight in block.weights() if not weight.tied
@@ -75,7 +76,9 @@ MODEL_FLOPS = 72 * B * s * L * h**2 * (1 + s / (6 * h) + V / (12 * L * h))
 HARDWARE_FLOPS = 96 * B * s * L * h**2 * (1 + s / (6 * h) + V / (16 * L * h))
 
 
-@pytest.mark.parametrize("strategies", [(), (TensorParallel(), DataParallel(), PipelineParallel())], ids=["one", "split"])
+@pytest.mark.parametrize(
+    "strategies", [(), (TensorParallel(), DataParallel(), PipelineParallel())], ids=["one", "split"]
+)
 def test_model_flops(graphs: dict[str, ModelGraph], strategies: tuple[Any, ...]) -> None:
     """Of the whole global batch, whatever splits it. Source: Korthikanti et al., appendix A; MFU divides this."""
     whole = {"micro_batches": B / (b * symbol("dp"))}

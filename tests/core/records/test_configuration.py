@@ -14,10 +14,23 @@ from slipstick.core.errors import UserError
 from slipstick.core.records.configuration import MAX_BYTES, Configuration
 
 FIELDS = {
-    "hidden_size": 4096, "float_size": 4096.0, "rope_theta": 500000.0, "tie": True, "act": "silu", "types": ["a", "b"],
-    "windows": [1, 2], "text_config": {"hidden_size": 8}, "gone": None, "zero": 0, "big": 10**12, "text": "4096",
-    "half": 0.5, "nan": float("nan"), "infinite": float("inf"), "mixed": [1, "a"],
-}  # fmt: skip
+    "hidden_size": 4096,
+    "float_size": 4096.0,
+    "rope_theta": 500000.0,
+    "tie": True,
+    "act": "silu",
+    "types": ["a", "b"],
+    "windows": [1, 2],
+    "text_config": {"hidden_size": 8},
+    "gone": None,
+    "zero": 0,
+    "big": 10**12,
+    "text": "4096",
+    "half": 0.5,
+    "nan": float("nan"),
+    "infinite": float("inf"),
+    "mixed": [1, "a"],
+}
 
 
 @pytest.fixture
@@ -72,7 +85,7 @@ def test_fields_of_every_type(config: Configuration) -> None:
         (lambda c: c.section("text_config").integer("heads"), "c.json: text_config: field 'heads' is missing"),
         (lambda c: c.finish(), "c.json: unknown field 'hidden_size'"),
     ],
-)  # fmt: skip
+)
 def test_wrong_fields(config: Configuration, read: Callable[[Configuration], Any], message: str) -> None:
     with pytest.raises(UserError) as caught:
         read(config)
@@ -91,7 +104,12 @@ def test_leftovers_are_named_and_notes_are_free() -> None:
 
 def test_numbers_too_long_to_write_are_still_one_line() -> None:
     config = Configuration({"n": 10**5000, "x": 10**400, "s": [10**5000]}, "c.json")
-    for read in (lambda: config.integer("n"), lambda: config.number("x"), lambda: config.integers("s"), lambda: config.text("n")):
+    for read in (
+        lambda: config.integer("n"),
+        lambda: config.number("x"),
+        lambda: config.integers("s"),
+        lambda: config.text("n"),
+    ):
         with pytest.raises(UserError, match=r"^c\.json: field '.'") as caught:
             read()
         assert len(str(caught.value)) < 300
@@ -100,12 +118,18 @@ def test_numbers_too_long_to_write_are_still_one_line() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not valid JSON at line 1, column 1"), (b'{"a": 1', "not valid JSON at line 1"), (b"[]", "a JSON object, this is a list"),
-        (b"3", "a JSON object, this is '3'"), (b"null", "a JSON object, this is null"), (b"\xff\xfe", "cannot be read (not UTF-8 text)"),
-        (b"[" * 50_000, "not valid JSON"), (b'{"a":' * 50_000, "not valid JSON"), (b'{"a": ' + b"9" * 6000 + b"}", "not valid JSON"),
+        (b"", "not valid JSON at line 1, column 1"),
+        (b'{"a": 1', "not valid JSON at line 1"),
+        (b"[]", "a JSON object, this is a list"),
+        (b"3", "a JSON object, this is '3'"),
+        (b"null", "a JSON object, this is null"),
+        (b"\xff\xfe", "cannot be read (not UTF-8 text)"),
+        (b"[" * 50_000, "not valid JSON"),
+        (b'{"a":' * 50_000, "not valid JSON"),
+        (b'{"a": ' + b"9" * 6000 + b"}", "not valid JSON"),
         (b" " * (MAX_BYTES + 1), "4,000,001 bytes; a model configuration has less than 4,000,000"),
     ],
-)  # fmt: skip
+)
 def test_files_that_are_no_configuration(tmp_path: Path, content: bytes, message: str) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(content)
@@ -130,9 +154,14 @@ def test_things_that_are_no_file(tmp_path: Path) -> None:
     with huge.open("wb") as file:
         file.truncate(10**9)
     for name, message in (
-        ("absent.json", "no such file"), ("fifo.json", "not a regular file"), ("empty", "without a config.json"),
-        ("dir", "without a config.json"), ("huge.json", "1,000,000,000 bytes"), ("a\0b", "no such file|cannot be read"), ("x" * 300, "cannot be read"),
-    ):  # fmt: skip
+        ("absent.json", "no such file"),
+        ("fifo.json", "not a regular file"),
+        ("empty", "without a config.json"),
+        ("dir", "without a config.json"),
+        ("huge.json", "1,000,000,000 bytes"),
+        ("a\0b", "no such file|cannot be read"),
+        ("x" * 300, "cannot be read"),
+    ):
         with pytest.raises(UserError, match=message) as caught:
             Configuration.load(tmp_path / name)
         assert len(str(caught.value)) < 400

@@ -16,9 +16,19 @@ PAGE = (Path(__file__).parents[3] / "docs" / "precision.md").read_text(encoding=
 # «Introducing NVFP4», 2025). GPTQ's usual group: 128 weights share one 16-bit scale. QLoRA (arXiv:2305.14314, section
 # 3): double quantisation of blocks of 64 costs 0.127 bits a parameter.
 BITS = {
-    "fp32": 32, "tf32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "fp4": 4, "mxfp8": 8 + 8 / 32,
-    "mxfp4": 4 + 8 / 32, "nvfp4": 4 + 8 / 16, "int4": 4 + 16 / 128, "nf4": 4.127,
-}  # fmt: skip
+    "fp32": 32,
+    "tf32": 32,
+    "bf16": 16,
+    "fp16": 16,
+    "fp8": 8,
+    "int8": 8,
+    "fp4": 4,
+    "mxfp8": 8 + 8 / 32,
+    "mxfp4": 4 + 8 / 32,
+    "nvfp4": 4 + 8 / 16,
+    "int4": 4 + 16 / 128,
+    "nf4": 4.127,
+}
 
 
 def test_widths_are_bits_with_their_scales() -> None:
@@ -29,7 +39,7 @@ def test_widths_are_bits_with_their_scales() -> None:
 
 def test_mixed_precision_training_keeps_sixteen_bytes_and_the_gradients_sum() -> None:
     """ZeRO (arXiv:1910.02054, section 3.1): FP32 master, momentum and variance are 12 bytes a parameter; Megatron-LM
-    accumulates gradients in FP32, so its states are 18 bytes with an FP16 parameter (its distributed optimizer page)."""
+    accumulates gradients in FP32: 18 bytes with an FP16 parameter (its page on the distributed optimizer)."""
     for name in ("bf16", "fp16"):
         widths = TRAINING[name].widths
         assert widths["master"] + widths["moment"] == 12

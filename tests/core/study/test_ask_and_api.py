@@ -16,7 +16,9 @@ from slipstick.core.study.settings import defaults, settings_for
 
 def test_the_api_gives_what_ask_gives(host: Host, one: Any) -> None:
     made = slipstick.train("llama-3.1-70b", on="h100-sxm", host=host, gpus=64, tp=8, pp=2, global_batch=256)
-    assert made.to_json() == one("train", "llama-3.1-70b", "h100-sxm", devices=64, tp=8, pp=2, global_batch=256).to_json()
+    assert (
+        made.to_json() == one("train", "llama-3.1-70b", "h100-sxm", devices=64, tp=8, pp=2, global_batch=256).to_json()
+    )
     served = slipstick.serve("deepseek-v3", on="h200-sxm", host=host, gpus=8, tp=8, input=512, output=64)
     assert served.answer.setting["input_tokens"] == 512
     assert served.time == served.answer.figures["tpot_s"]
@@ -58,7 +60,13 @@ def test_a_search_through_the_api(host: Host) -> None:
         ("train", ("llama-3.1-8b",), (), {}, "train needs a model and a machine"),
         ("train", ("llama-3.1-8x",), ("h100-sxm",), {}, "unknown model 'llama-3.1-8x'; did you mean"),
         ("train", ("llama-3.1-8b",), ("h100-sxn",), {}, "unknown accelerator 'h100-sxn'; did you mean h100-sxm"),
-        ("train", ("llama-3.1-8b",), ("h100-sxm",), {"micro_batches": 2}, "unknown setting of `train` 'micro_batches'; did you mean micro_batch"),
+        (
+            "train",
+            ("llama-3.1-8b",),
+            ("h100-sxm",),
+            {"micro_batches": 2},
+            "unknown setting of `train` 'micro_batches'; did you mean micro_batch",
+        ),
         ("train", ("llama-3.1-8b",), ("h100-sxm",), {"concurrency": 2}, "unknown setting of `train` 'concurrency'"),
         ("train", ("llama-3.1-8b",), ("h100-sxm",), {"precision": "fp9"}, "--precision: 'fp9' is none of bf16"),
         ("train", ("llama-3.1-8b",), ("h100-sxm",), {"stack": "vlm"}, "unknown stack 'vlm'"),
@@ -66,7 +74,7 @@ def test_a_search_through_the_api(host: Host) -> None:
         ("train", ("llama-3.1-8b",), ("h100-sxm",), {"mtp": True}, "llama-3.1-8b has no multi-token-prediction layer"),
         ("serve", ("llama-3.1-8b",), ("h100-sxm",), {"zero": 1}, "unknown setting of `serve` 'zero'"),
     ],
-)  # fmt: skip
+)
 def test_questions_that_make_no_sense(
     host: Host, task: str, models: tuple[str, ...], machines: tuple[str, ...], settings: dict[str, Any], message: str
 ) -> None:
@@ -82,10 +90,15 @@ def test_formats_that_an_accelerator_lacks_are_named(host: Host) -> None:
 
 
 def test_stated_defaults(host: Host, one: Any) -> None:
-    """DESIGN's: sequence 8,192 or the model's maximum, 1,024 tokens in and out, BF16 with FP32 master, fused, ZeRO-1."""
+    """Sequence 8,192 or the model's maximum, 1,024 tokens in and out, BF16 with FP32 master, fused, ZeRO-1."""
     train, serve = defaults(settings_for("train", host)), defaults(settings_for("serve", host))
     assert (train["precision"], train["attention"], train["recompute"], train["zero"]) == ("bf16", "fused", "none", 1)
-    assert (serve["input_tokens"], serve["output_tokens"], serve["concurrency"], serve["precision"]) == (1024, 1024, 1, "auto")
+    assert (serve["input_tokens"], serve["output_tokens"], serve["concurrency"], serve["precision"]) == (
+        1024,
+        1024,
+        1,
+        "auto",
+    )
     assert one("train", "llama-3.1-8b", "h100-sxm").answer.setting["sequence"] == 8192
     assert one("train", "gpt2", "h100-sxm").answer.setting["sequence"] == 1024  # n_positions of GPT-2's config.json
     assert one("serve", "llama-3.1-8b", "h100-sxm").answer.setting["memory_utilisation"] == 0.9
@@ -107,13 +120,15 @@ def test_every_setting_is_described(host: Host, task: str) -> None:
 
 
 def test_the_degrees_that_follow(one: Any) -> None:
-    setting = one("train", "llama-3.1-8b", "h100-sxm", devices=64, tp=4, pp=2, global_batch=64, micro_batch=2).answer.setting
+    setting = one(
+        "train", "llama-3.1-8b", "h100-sxm", devices=64, tp=4, pp=2, global_batch=64, micro_batch=2
+    ).answer.setting
     assert (setting["dp"], setting["micro_batches"]) == (8, 4)
     alone = one("train", "llama-3.1-8b", "h100-sxm", tp=4, pp=2, dp=3).answer.setting
     assert alone["devices"] == 24
 
 
 def test_one_model_is_one_formula_whatever_its_size(host: Host) -> None:
-    """What is compiled is the structure: 8B and 70B of one family share a program, so cost does not grow with layers."""
+    """What is compiled is the structure: 8B and 70B of one family share a program."""
     made = [ask("train", (m,), ("h100-sxm",), {}, host).predictions[0] for m in ("llama-3.1-8b", "llama-3.1-70b")]
     assert made[0].case.program is made[1].case.program

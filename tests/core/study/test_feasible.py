@@ -49,9 +49,11 @@ def test_a_remedy_is_found_and_fits(one: Any) -> None:
 
 @given(
     model=st.sampled_from(["llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b"]),
-    tp=st.sampled_from([1, 2, 4, 8]), pp=st.sampled_from([1, 2, 4]), micro=st.sampled_from([1, 4]),
+    tp=st.sampled_from([1, 2, 4, 8]),
+    pp=st.sampled_from([1, 2, 4]),
+    micro=st.sampled_from([1, 4]),
     sequence=st.sampled_from([2048, 32768]),
-)  # fmt: skip
+)
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_no_remedy_is_a_false_promise(one: Any, model: str, tp: int, pp: int, micro: int, sequence: int) -> None:
     given_ = {"devices": tp * pp, "tp": tp, "pp": pp, "micro_batch": micro, "global_batch": 8, "sequence": sequence}
@@ -65,10 +67,30 @@ def test_no_remedy_is_a_false_promise(one: Any, model: str, tp: int, pp: int, mi
 @pytest.mark.parametrize(
     ("task", "model", "given_", "message"),
     [
-        ("train", "llama-3.1-8b", {"devices": 8, "tp": 3}, "tp times pp must divide the number of devices.*tp 3.*devices 8"),
-        ("train", "llama-3.1-8b", {"devices": 8, "tp": 2, "dp": 2}, "the degrees must multiply to the number of devices"),
-        ("train", "llama-3.1-8b", {"devices": 64, "tp": 64}, "tp must divide the number of attention heads .tp 64, heads 32"),
-        ("train", "llama-3.1-8b", {"devices": 64, "pp": 64}, "a pipeline stage needs at least one layer .pp 64, layers 32"),
+        (
+            "train",
+            "llama-3.1-8b",
+            {"devices": 8, "tp": 3},
+            "tp times pp must divide the number of devices.*tp 3.*devices 8",
+        ),
+        (
+            "train",
+            "llama-3.1-8b",
+            {"devices": 8, "tp": 2, "dp": 2},
+            "the degrees must multiply to the number of devices",
+        ),
+        (
+            "train",
+            "llama-3.1-8b",
+            {"devices": 64, "tp": 64},
+            "tp must divide the number of attention heads .tp 64, heads 32",
+        ),
+        (
+            "train",
+            "llama-3.1-8b",
+            {"devices": 64, "pp": 64},
+            "a pipeline stage needs at least one layer .pp 64, layers 32",
+        ),
         ("train", "llama-3.1-8b", {"devices": 8, "global_batch": 12}, "must divide the global batch"),
         ("train", "mixtral-8x7b", {"devices": 16, "ep": 16}, "ep must divide the number of experts .ep 16, experts 8"),
         ("serve", "llama-3.1-8b", {"devices": 8, "tp": 3}, "must divide the number of devices"),

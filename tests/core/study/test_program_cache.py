@@ -57,7 +57,9 @@ def test_a_second_process_needs_no_sympy(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut", "flipped", "empty", "other"])
-def test_a_damaged_entry_is_built_again(tmp_path: Path, host: Host, damage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_damaged_entry_is_built_again(
+    tmp_path: Path, host: Host, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SLIPSTICK_CACHE_DIR", str(tmp_path))
     question = ("serve", ("llama-3.1-8b",), ("h200-sxm",), {"concurrency": 4})
 
@@ -69,10 +71,14 @@ def test_a_damaged_entry_is_built_again(tmp_path: Path, host: Host, damage: str,
     (entry,) = entries(tmp_path)
     whole = entry.read_bytes()
     half = len(whole) // 2
-    entry.write_bytes({
-        "cut": whole[:half], "flipped": whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :], "empty": b"",
-        "other": whole.replace(b'"format":1', b'"format":9'),
-    }[damage])  # fmt: skip
+    entry.write_bytes(
+        {
+            "cut": whole[:half],
+            "flipped": whole[:half] + bytes([whole[half] ^ 1]) + whole[half + 1 :],
+            "empty": b"",
+            "other": whole.replace(b'"format":1', b'"format":9'),
+        }[damage]
+    )
     assert entry.read_bytes() != whole
     assert fresh() == first
     assert entries(tmp_path) == [entry]
@@ -120,15 +126,20 @@ def test_an_edited_plugin_file_has_other_entries(tmp_path: Path) -> None:
     code = (
         "import sys; from slipstick.core.host.host import Host; from slipstick.core.study.ask import ask; "
         "host = Host.load(files=[sys.argv[1]]); "
-        "made = ask('train', ('llama-3.1-8b',), ('b300',), {'devices': 8, 'cp': 8, 'global_batch': 1, 'sequence': 1024, 'zero': 0}, host); "
+        "given = {'devices': 8, 'cp': 8, 'global_batch': 1, 'sequence': 1024, 'zero': 0}; "
+        "made = ask('train', ('llama-3.1-8b',), ('b300',), given, host); "
         "print(made.predictions[0].time, 'sympy' in sys.modules)"
     )
 
     def answered() -> tuple[str, str]:
         done = subprocess.run(
-            [sys.executable, "-c", code, str(file)], capture_output=True, text=True, check=False, cwd=tmp_path,
+            [sys.executable, "-c", code, str(file)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path,
             env={**os.environ, "SLIPSTICK_CACHE_DIR": str(cache)},
-        )  # fmt: skip
+        )
         assert done.returncode == 0, done.stderr
         time, imported = done.stdout.split()
         return time, imported

@@ -9,9 +9,12 @@ from typing import Any
 import pytest
 
 GPT = {
-    "model_type": "gpt2", "vocab_size": 51200, "n_positions": 2048, "activation_function": "gelu",
+    "model_type": "gpt2",
+    "vocab_size": 51200,
+    "n_positions": 2048,
+    "activation_function": "gelu",
     "tie_word_embeddings": True,
-}  # fmt: skip
+}
 
 
 def gpt(folder: Path, layers: int, hidden: int, heads: int, **changes: Any) -> str:
@@ -38,11 +41,12 @@ def test_zero_memory_table(one: Any, stage: int, gigabytes: float) -> None:
 def test_selective_recomputation_saves_what_its_authors_say(
     one: Any, tmp_path: Path, layers: int, hidden: int, heads: int, saved: float
 ) -> None:
-    """Korthikanti et al., arXiv:2205.05198, section 5: 70 % of GPT-3's activation memory, 65 % of MT-NLG's (s = 2048)."""
+    """Korthikanti et al., arXiv:2205.05198, section 5: 70 % of GPT-3's activation memory, 65 % of MT-NLG's."""
     ask = {"devices": 8, "tp": 8, "global_batch": 1, "sequence": 2048, "attention": "unfused"}
     model = gpt(tmp_path, layers, hidden, heads)
     none, selective = (
-        one.rows(one("train", model, "h100-sxm", recompute=mode, **ask))["activations"] for mode in ("none", "selective")
+        one.rows(one("train", model, "h100-sxm", recompute=mode, **ask))["activations"]
+        for mode in ("none", "selective")
     )
     assert 1 - selective / none == pytest.approx(saved, abs=0.01)
 
@@ -58,10 +62,14 @@ def test_cache_bytes_per_token(one: Any, model: str, per_token: int) -> None:
 @pytest.mark.parametrize(
     ("model", "precision", "gigabytes"),
     [
-        ("llama-3.1-8b", "bf16", 16), ("llama-3.1-70b", "bf16", 140), ("llama-3.1-405b", "bf16", 810),
-        ("llama-3.1-8b", "fp8", 8), ("llama-3.1-70b", "fp8", 70), ("llama-3.1-405b", "fp8", 405),
+        ("llama-3.1-8b", "bf16", 16),
+        ("llama-3.1-70b", "bf16", 140),
+        ("llama-3.1-405b", "bf16", 810),
+        ("llama-3.1-8b", "fp8", 8),
+        ("llama-3.1-70b", "fp8", 70),
+        ("llama-3.1-405b", "fp8", 405),
     ],
-)  # fmt: skip
+)
 def test_weights_of_llama(one: Any, model: str, precision: str, gigabytes: float) -> None:
     """Hugging Face, «Llama 3.1 - 405B, 70B & 8B», 2024-07-23, table of inference memory for weights (rounded there;
     embedding and output layer stay in 16 bits here)."""

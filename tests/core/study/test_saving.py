@@ -1,4 +1,4 @@
-"""Scenarios in files: what is saved is read back, a failure leaves no half file, and two answers compared leaf by leaf."""
+"""Scenarios in files: what is saved is read back, a failure leaves no half file; two answers leaf by leaf."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ NUMBERS = st.one_of(
 VALUES = st.one_of(NUMBERS, st.lists(NUMBERS, min_size=1, max_size=5).map(tuple))
 
 
-@given(task=st.sampled_from(["train", "serve"]), model=TEXTS, machine=TEXTS, values=st.dictionaries(TEXTS, VALUES, max_size=6))
+@given(
+    task=st.sampled_from(["train", "serve"]),
+    model=TEXTS,
+    machine=TEXTS,
+    values=st.dictionaries(TEXTS, VALUES, max_size=6),
+)
 @settings(max_examples=150, deadline=None)
 def test_what_is_saved_is_read_back(
     tmp_path_factory: pytest.TempPathFactory, task: str, model: str, machine: str, values: dict[str, Any]
@@ -39,7 +44,15 @@ def test_what_is_saved_is_read_back(
 
 
 def test_a_saved_question_has_the_same_answer(tmp_path: Path, host: Host, one: Any) -> None:
-    given_ = {"devices": 64, "tp": 8, "pp": 2, "global_batch": 256, "recompute": "selective", "zero": 2, "tokens": 15e12}
+    given_ = {
+        "devices": 64,
+        "tp": 8,
+        "pp": 2,
+        "global_batch": 256,
+        "recompute": "selective",
+        "zero": 2,
+        "tokens": 15e12,
+    }
     save_scenario(tmp_path / "run.toml", Scenario("train", "llama-3.1-70b", "h100-sxm", given_))
     back = load_scenario(tmp_path / "run.toml")
     again = one(back.task, back.model, back.machine, **back.settings)
@@ -47,10 +60,20 @@ def test_a_saved_question_has_the_same_answer(tmp_path: Path, host: Host, one: A
 
 
 def test_a_file_reads_as_a_person_would_write_it(tmp_path: Path) -> None:
-    save_scenario(tmp_path / "run.toml", Scenario("serve", "a", "b", {"tp": (1, 2), "stack": "x", "mtp": True, "pp": None}))
+    save_scenario(
+        tmp_path / "run.toml", Scenario("serve", "a", "b", {"tp": (1, 2), "stack": "x", "mtp": True, "pp": None})
+    )
     assert (tmp_path / "run.toml").read_text(encoding="utf-8").splitlines() == [
-        "schema = 1", 'task = "serve"', 'model = "a"', 'on = "b"', "", "[settings]", "tp = [1, 2]", 'stack = "x"', "mtp = true",
-    ]  # fmt: skip
+        "schema = 1",
+        'task = "serve"',
+        'model = "a"',
+        'on = "b"',
+        "",
+        "[settings]",
+        "tp = [1, 2]",
+        'stack = "x"',
+        "mtp = true",
+    ]
 
 
 @pytest.mark.parametrize("broken", ["replace", "fdopen", "chmod"])
@@ -102,7 +125,10 @@ def test_what_a_file_cannot_hold_is_refused(tmp_path: Path) -> None:
         ("schema = 2\n", "schema must be 1, not '2'"),
         ("schema = 1\nmodell = 1\n", "unknown key of scenario .* 'modell'; did you mean model"),
         ("schema = 1\ntask = 3\n", "key 'task' must be a string"),
-        ('schema = 1\ntask = "trane"\nmodel = "a"\non = "b"\n', "unknown task of scenario .* 'trane'; did you mean train"),
+        (
+            'schema = 1\ntask = "trane"\nmodel = "a"\non = "b"\n',
+            "unknown task of scenario .* 'trane'; did you mean train",
+        ),
         ('schema = 1\ntask = "train"\n', "key 'model' must be a string"),
         ('schema = 1\ntask = "train"\nmodel = "a"\non = "b"\nsettings = 3\n', "'settings' must be a table"),
         ("schema = 1\ntask = \n", "not valid TOML"),
@@ -124,9 +150,12 @@ def test_things_that_are_no_file(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "bytes").write_bytes(b"\xff\xfe\x00")
     for name, message in (
-        ("absent", "no such scenario file"), (".", "no such scenario file"), ("fifo", "no such scenario file"),
-        ("bytes", "not UTF-8 text"), ("a\0b", "no such scenario file|cannot be read"),
-    ):  # fmt: skip
+        ("absent", "no such scenario file"),
+        (".", "no such scenario file"),
+        ("fifo", "no such scenario file"),
+        ("bytes", "not UTF-8 text"),
+        ("a\0b", "no such scenario file|cannot be read"),
+    ):
         with pytest.raises(UserError, match=message):
             load_scenario(tmp_path / name)
 
@@ -146,11 +175,19 @@ def test_only_what_the_change_touches_moves(host: Host) -> None:
 
 @pytest.mark.parametrize(
     ("change", "model"),
-    [({"sequence": 4096}, "llama-3.1-8b"), ({"tp": 2}, "llama-3.1-8b"), ({"recompute": "full"}, "llama-3.1-8b"), ({}, "qwen3-8b")],
+    [
+        ({"sequence": 4096}, "llama-3.1-8b"),
+        ({"tp": 2}, "llama-3.1-8b"),
+        ({"recompute": "full"}, "llama-3.1-8b"),
+        ({}, "qwen3-8b"),
+    ],
 )
 def test_the_changes_add_up_to_the_change_of_the_step(host: Host, change: dict[str, Any], model: str) -> None:
     given_ = {"devices": 16, "tp": 4, "pp": 2, "global_batch": 32}
-    a, b = Scenario("train", "llama-3.1-8b", "h100-sxm", given_), Scenario("train", model, "h100-sxm", {**given_, **change})
+    a, b = (
+        Scenario("train", "llama-3.1-8b", "h100-sxm", given_),
+        Scenario("train", model, "h100-sxm", {**given_, **change}),
+    )
     before, after = (ask(s.task, (s.model,), (s.machine,), s.settings, host).predictions[0].time for s in (a, b))
     rows = diff_scenarios(a, b, host)
     assert sum(row.change for row in rows) == pytest.approx(after - before, rel=1e-9)

@@ -43,9 +43,15 @@ def test_a_long_list_gives_what_one_by_one_gives(host: Host, one: Any) -> None:
     assert report(outcome).tried == 32
     for row in report(outcome).top:
         alone = one(
-            "train", "llama-3.1-8b", "h100-sxm", tp=row["tp"], pp=row["pp"], micro_batch=row["micro_batch"],
-            zero=row["zero"], **TRAIN,
-        )  # fmt: skip
+            "train",
+            "llama-3.1-8b",
+            "h100-sxm",
+            tp=row["tp"],
+            pp=row["pp"],
+            micro_batch=row["micro_batch"],
+            zero=row["zero"],
+            **TRAIN,
+        )
         assert alone.feasible
         for name, value in alone.answer.figures.items():
             assert row[name] == pytest.approx(value, rel=1e-12), name
@@ -132,9 +138,12 @@ def test_nothing_feasible_is_an_answer_too(host: Host) -> None:
 
 def test_choices_models_and_machines_are_searched_too(host: Host) -> None:
     outcome = ask(
-        "train", ("llama-3.1-8b", "qwen3-8b"), ("h100-sxm", "h200-sxm"),
-        {"devices": 8, "tp": "?", "recompute": "?", "global_batch": 8}, host,
-    )  # fmt: skip
+        "train",
+        ("llama-3.1-8b", "qwen3-8b"),
+        ("h100-sxm", "h200-sxm"),
+        {"devices": 8, "tp": "?", "recompute": "?", "global_batch": 8},
+        host,
+    )
     found = report(outcome)
     assert found.tried == 2 * 2 * 4 * 3
     assert {"model", "machine", "recompute", "tp"} <= set(found.varied)
@@ -142,7 +151,14 @@ def test_choices_models_and_machines_are_searched_too(host: Host) -> None:
 
 
 def test_blocks_change_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
-    given_ = {"tp": "?", "pp": "?", "micro_batch": "?", "sequence": (512, 1024, 2048), "devices": 16, "global_batch": 32}
+    given_ = {
+        "tp": "?",
+        "pp": "?",
+        "micro_batch": "?",
+        "sequence": (512, 1024, 2048),
+        "devices": 16,
+        "global_batch": 32,
+    }
     whole = report(asked(host, "train", **given_))
     monkeypatch.setattr(search_module, "BLOCK", 7)
     parts = report(asked(host, "train", **given_))
@@ -155,7 +171,10 @@ def test_blocks_change_nothing(host: Host, monkeypatch: pytest.MonkeyPatch) -> N
     [
         ({"sequence": "?"}, "sequence: longer is always slower"),
         ({"precision": "?", "stack": "?"}, "--stack: takes one value"),
-        ({"tp": range(1, 1000), "pp": range(1, 1000), "dp": range(1, 1000)}, "997,002,999 settings; at most 20,000,000"),
+        (
+            {"tp": range(1, 1000), "pp": range(1, 1000), "dp": range(1, 1000)},
+            "997,002,999 settings; at most 20,000,000",
+        ),
         ({"ep": 4}, "--ep '4': llama-3.1-8b has nothing that expert parallelism splits"),
         ({"ep": (1, 2)}, "--ep '1, 2': llama-3.1-8b has nothing"),
     ],

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from sympy import preorder_traversal
 
 import slipstick
 from slipstick.core.algebra.symbols import symbol
 from slipstick.core.errors import UserError
 from slipstick.core.host.host import Host
-from slipstick.core.study.derive import Derivation, derive
+from slipstick.core.study.derive import Derivation, active_branch, derive
 from slipstick.core.study.symbolic import (
     SERVING_FIGURES,
     TRAINING_FIGURES,
@@ -64,7 +65,11 @@ def test_two_symbols_at_once(one: Any, host: Host) -> None:
 
 @pytest.mark.parametrize("task", ["train", "serve"])
 def test_every_figure_as_a_formula(one: Any, task: str) -> None:
-    made = one("train", "gemma-2-9b", "h100-sxm", **TRAIN) if task == "train" else one("serve", "deepseek-v3", "h200-sxm", **SERVE)
+    made = (
+        one("train", "gemma-2-9b", "h100-sxm", **TRAIN)
+        if task == "train"
+        else one("serve", "deepseek-v3", "h200-sxm", **SERVE)
+    )
     for figure in TRAINING_FIGURES if task == "train" else SERVING_FIGURES:
         expression = substituted(made.case, figure_expression(made.case, figure), made.settings)
         assert not expression.free_symbols
@@ -116,34 +121,43 @@ def numeric(host: Host, found: Derivation, question: tuple[Any, ...], value: flo
 @pytest.mark.parametrize("question", CASES, ids=lambda q: f"{q[1]} {q[4]} {q[5]}")
 def test_a_slope_is_the_difference_quotient(host: Host, question: tuple[Any, ...]) -> None:
     found = derive(*question, host=host)
-    task, model, machine, settings, *_ = question
     assert found.value == pytest.approx(numeric(host, found, question, found.at), rel=1e-9)
     step = found.at * 1e-4
     high, low = (numeric(host, found, question, found.at + sign * step) for sign in (1, -1))
     tolerance = 1 / found.value / 1e-4 if found.figure == "kv_capacity_tokens" else 1e-6  # capacity is rounded down
-    assert (high - low) / (2 * step) == pytest.approx(found.slope, rel=1e-4, abs=tolerance * abs(found.value / found.at))
+    assert (high - low) / (2 * step) == pytest.approx(
+        found.slope, rel=1e-4, abs=tolerance * abs(found.value / found.at)
+    )
     assert found.elasticity == pytest.approx(found.slope * found.at / found.value, rel=1e-12)
 
 
-def test_the_branch_equals_the_exact_formula_at_its_point(host: Host) -> None:
-    """Both are read back here from what a person sees, with the functions' printed names put in."""
-    import math
-
-    names = {"ceil": math.ceil, "floor": math.floor, "max": max, "min": min, "log2": math.log2}
-    found = derive("serve", "llama-3.1-8b", "h100-sxm", {}, "tpot", "hbm_bandwidth", host)
-    value = eval(found.formula, {"__builtins__": {}}, {**names, "hbm_bandwidth": found.at})  # noqa: S307  # our own text
-    assert value == pytest.approx(found.value, rel=1e-9)
-    assert found.formula.count("max") == 0 < found.exact.count("max")
+@pytest.mark.parametrize(("task", "by"), [("serve", "hbm_bandwidth"), ("serve", "concurrency"), ("train", "gemm_rate")])
+@pytest.mark.parametrize("factor", [0.125, 0.5, 1, 4, 512])
+def test_the_branch_equals_the_exact_formula_at_its_point(one: Any, task: str, by: str, factor: float) -> None:
+    """Wherever the point lies, and so whatever binds there; no choice is left in a branch."""
+    made = one(task, "mixtral-8x7b", "h200-sxm", devices=8, tp=8, **({"concurrency": 32} if task == "serve" else {}))
+    whole = substituted(made.case, figure_expression(made.case, made.main_figure), made.settings, keep=(by,))
+    point = {symbol(by): exact(made.case.complete(made.settings)[by] * factor)}
+    branch = active_branch(whole, point)
+    assert float(branch.xreplace(point)) == pytest.approx(float(whole.xreplace(point)), rel=1e-9)
+    assert not {type(node).__name__ for node in preorder_traversal(branch)} & {
+        "fmax",
+        "fmin",
+        "where",
+        "eq",
+        "lt",
+        "le",
+    }
+    assert "fmax" in {type(node).__name__ for node in preorder_traversal(whole)}
 
 
 def test_blocks_that_divide_have_the_slope_between_settings_that_divide(host: Host) -> None:
     found = derive("train", "llama-3.1-70b", "h100-sxm", TRAIN, "step_time", "sequence", host)
     assert "ceil" not in found.formula
-    question = ("train", "llama-3.1-70b", "h100-sxm", TRAIN)
     from slipstick.core.study.ask import ask
 
     times = [
-        ask(*question[:1], (question[1],), (question[2],), {**TRAIN, "sequence": s}, host).predictions[0].time
+        ask("train", ("llama-3.1-70b",), ("h100-sxm",), {**TRAIN, "sequence": s}, host).predictions[0].time
         for s in (8192 - 8, 8192 + 8)
     ]
     assert (times[1] - times[0]) / 16 == pytest.approx(found.slope, rel=1e-5)
@@ -168,6 +182,8 @@ def test_decoding_is_bound_by_bandwidth_and_the_formula_says_so(host: Host) -> N
         ("step_time", "tp", {"tpp": 1}, "unknown setting of `train` 'tpp'"),
     ],
 )
-def test_derivations_that_make_no_sense(host: Host, figure: str, by: str, settings: dict[str, Any], message: str) -> None:
+def test_derivations_that_make_no_sense(
+    host: Host, figure: str, by: str, settings: dict[str, Any], message: str
+) -> None:
     with pytest.raises(UserError, match=message):
         derive("train", "llama-3.1-8b", "h100-sxm", settings, figure, by, host)

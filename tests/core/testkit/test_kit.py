@@ -31,6 +31,7 @@ from slipstick.core.testkit.strategy import StrategyContract
 
 XP = Dimension("cp", "a test dimension", 20)
 HERE = Source("test", "made up", "", "2026-01-01", "default")
+TWO = Quantity(2e9, "B", HERE)
 
 
 class Good(Strategy):
@@ -418,9 +419,9 @@ def chip(**changed: Any) -> Accelerator:
     ("record", "law", "told"),
     [
         (chip(name="chop"), "test_every_record_loads_under_its_name", "the accelerator 'chip' calls itself 'chop'"),
-        (chip(memory_reported=Quantity(2e9, "B", HERE)), "test_accelerators_can_be_priced", "more than it is sold with"),
+        (chip(memory_reported=TWO), "test_accelerators_can_be_priced", "more than it is sold with"),
         (chip(rates={}), "test_accelerators_can_be_priced", "no arithmetic rate"),
-        (chip(rates={"bf17": Quantity(1.0, "FLOP/s", HERE)}), "test_accelerators_can_be_priced", "unknown formats .'bf17'."),
+        (chip(rates={"bf17": TWO}), "test_accelerators_can_be_priced", "unknown formats .'bf17'."),
         (chip(memory_bandwidth=Quantity(float("nan"), "B/s", HERE)), "test_every_value_is_finite_and_has_a_source",
          "memory_bandwidth is nan"),
         (chip(power=Quantity(1.0, "W", Source("", "", "", ""))), "test_every_value_is_finite_and_has_a_source",
