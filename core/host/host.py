@@ -65,7 +65,7 @@ class Host:
         self._reserved = frozenset(reserved_commands)
         self._manager = pluggy.PluginManager(hookspecs.PROJECT)
         self._manager.add_hookspecs(hookspecs)
-        self._brought: dict[str, list[tuple[Plugin, str, Any]]] = {}
+        self._brought: dict[tuple[str, str, str], list[tuple[str, Any]]] = {}
         self._machines: Machines | None = None
         taken: dict[str, Plugin] = {}
         for plugin in self._plugins:
@@ -121,6 +121,23 @@ class Host:
     def architectures(self) -> dict[str, Architecture]:
         """The architectures by name."""
         return self._by_name("architecture")
+
+    def architectures_with(self, wanted: str) -> dict[str, Architecture]:
+        """The architectures that may answer for a ``model_type``, or that bring "presets"; others are not loaded.
+
+        What a plugin brings is known from the manifest; one that is not in it is asked.
+        """
+        hook = "slipstick_architectures"
+        found: dict[str, tuple[Plugin, Any]] = {}
+        for plugin in self._plugins:
+            known = plugin.row is not None and plugin.row.hooks is not None
+            if known and plugin.row is not None and wanted not in plugin.row.brings:
+                continue
+            for _, item in self._bring(hook, plugin):
+                if item.name in found:
+                    raise clash("architecture", item.name, [found[item.name][0], plugin])
+                found[item.name] = (plugin, item)
+        return {name: item for name, (plugin, item) in found.items() if plugin.state == "active"}
 
     def strategies(self) -> dict[str, Strategy]:
         """The parallel strategies by name."""
@@ -190,24 +207,6 @@ class Host:
         Errors: ``UserError`` for an unknown name or a record that is not sound, ``PluginError`` for a clash.
         """
         return self.machines().machine(name, node or "")
-
-    def architecture_of(self, model_type: str) -> Architecture:
-        """The architecture that answers for a configuration's ``model_type``.
-
-        Errors: ``UserError`` that tells the nearest known types and how to add one; ``PluginError`` for a clash.
-        """
-        owners: dict[str, list[tuple[Plugin, Any]]] = {}
-        for found in self._owners("architecture").values():
-            for plugin, item in found:
-                for known in item.model_types:
-                    owners.setdefault(known, []).append((plugin, item))
-        if model_type not in owners:
-            hint = "an architecture plugin adds one (docs/plugins.md)" + self._broken_hint()
-            raise unknown("model_type", model_type, owners, hint)
-        if len(owners[model_type]) > 1:
-            raise clash("model_type", model_type, [plugin for plugin, _ in owners[model_type]])
-        architecture: Architecture = owners[model_type][0][1]
-        return architecture
 
     def presets(self) -> dict[str, str]:
         """Bundled model configurations: preset name → path of its ``config.json``. Raises ``PluginError``."""
@@ -305,31 +304,37 @@ class Host:
             plugin.version = str(getattr(found, "__version__", ""))
 
     def _collect(self, hook_name: str) -> list[tuple[Plugin, str, Any]]:
-        """What the hook brings: (plugin, kind, object), each plugin called once and apart from the others."""
-        if hook_name not in self._brought:
-            hook = next(hook for hook in HOOKS if hook.name == hook_name)
-            brought = []
-            for plugin in self._plugins:
-                if plugin.hooks is not None and hook_name not in plugin.hooks:
-                    continue
-                if not self._load(plugin) or hook_name not in (plugin.hooks or ()):
-                    continue
-                others = [other for other in self._manager.get_plugins() if other is not plugin.object]
-                try:
-                    returned = self._manager.subset_hook_caller(hook_name, others)()
-                    # pluggy leaves a result of None out, so an implementation without a return statement gives no part.
-                    items = [pair for part in returned or [None] for pair in checked(hook, part)]
-                    self._refuse_reserved(items)
-                except KeyboardInterrupt:
-                    raise
-                except PluginError as error:
-                    plugin.fail(str(error))
-                except BaseException as error:
-                    plugin.fail(f"{hook_name} failed: {one_line(error)}")
-                else:
-                    brought += [(plugin, kind, item) for kind, item in items]
-            self._brought[hook_name] = brought
-        return self._brought[hook_name]
+        """What the hook brings: (plugin, kind, object), from every plugin that has it."""
+        return [(plugin, kind, item) for plugin in self._plugins for kind, item in self._bring(hook_name, plugin)]
+
+    def _bring(self, hook_name: str, plugin: Plugin) -> list[tuple[str, Any]]:
+        """What one plugin brings by a hook: (kind, object), called once and apart from the others."""
+        found = self._brought.get((hook_name, plugin.name, plugin.value))
+        if found is None:
+            found = self._brought[hook_name, plugin.name, plugin.value] = self._call(hook_name, plugin)
+        return found
+
+    def _call(self, hook_name: str, plugin: Plugin) -> list[tuple[str, Any]]:
+        if plugin.hooks is not None and hook_name not in plugin.hooks:
+            return []
+        if not self._load(plugin) or hook_name not in (plugin.hooks or ()):
+            return []
+        hook = next(hook for hook in HOOKS if hook.name == hook_name)
+        others = [other for other in self._manager.get_plugins() if other is not plugin.object]
+        try:
+            returned = self._manager.subset_hook_caller(hook_name, others)()
+            # pluggy leaves a result of None out, so an implementation without a return statement gives no part.
+            items = [pair for part in returned or [None] for pair in checked(hook, part)]
+            self._refuse_reserved(items)
+        except KeyboardInterrupt:
+            raise
+        except PluginError as error:
+            plugin.fail(str(error))
+        except BaseException as error:
+            plugin.fail(f"{hook_name} failed: {one_line(error)}")
+        else:
+            return items
+        return []
 
     def _refuse_reserved(self, items: list[tuple[str, Any]]) -> None:
         for kind, item in items:
@@ -366,10 +371,26 @@ class Host:
             stamp = manifest.stamp_of(file) if file else None
             if plugin.state == "active" and plugin.hooks is not None and stamp is not None:
                 listed = tuple(commands.get(plugin.name, ()))
-                rows.append(plugin.row._replace(hooks=plugin.hooks, commands=listed, file=file, stamp=stamp))
+                brings = self._brings(plugin)
+                if plugin.state == "active":  # it may have failed at being asked
+                    rows.append(plugin.row._replace(
+                        hooks=plugin.hooks, commands=listed, file=file, stamp=stamp, brings=brings
+                    ))  # fmt: skip
+                else:
+                    rows.append(plugin.row)
             else:
                 rows.append(plugin.row)
         return rows
+
+
+    def _brings(self, plugin: Plugin) -> tuple[str, ...]:
+        """What a plugin's architectures answer for."""
+        found: dict[str, None] = {}
+        for _, architecture in self._bring("slipstick_architectures", plugin):
+            found.update(dict.fromkeys(map(str, architecture.model_types)))
+            if architecture.presets():
+                found["presets"] = None
+        return tuple(found)
 
 
 @cache

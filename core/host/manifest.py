@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 GROUP = "slipstick.plugins"
-FORMAT = 1
+FORMAT = 2
 
 
 class Row(NamedTuple):
@@ -29,7 +29,8 @@ class Row(NamedTuple):
 
     ``value``: the entry point's "module" or "module:attribute"; ``hooks``: None as long as nobody loaded it (or it
     is broken), so that it has to be loaded to know; ``commands``: (name, one line of help); ``file`` and ``stamp``:
-    the module's file and its state when the hooks were read.
+    the module's file and its state when the hooks were read; ``brings``: the model types that its architectures
+    answer for, and "presets" where they bring some, so that one model does not load every architecture.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Row(NamedTuple):
     commands: tuple[tuple[str, str], ...] = ()
     file: str = ""
     stamp: tuple[int, int] | None = None
+    brings: tuple[str, ...] = ()
 
 
 def stamp_of(file: str) -> tuple[int, int] | None:
@@ -149,7 +151,7 @@ def _plain(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _row(item: list[Any]) -> Row:
-    name, value, distribution, version, hooks, commands, file, stamp = item
+    name, value, distribution, version, hooks, commands, file, stamp, brings = item
     if not all(isinstance(text, str) for text in (name, value, distribution, version, file)):
         raise TypeError("a manifest row has a field that is no text")
     return Row(
@@ -161,6 +163,7 @@ def _row(item: list[Any]) -> Row:
         tuple((str(command), str(help_line)) for command, help_line in commands),
         file,
         None if stamp is None else (int(stamp[0]), int(stamp[1])),
+        tuple(str(wanted) for wanted in brings),
     )
 
 

@@ -19,18 +19,7 @@ from ..model.graph import Block, ModelGraph
 from ..model.interfaces.architecture import Architecture
 from ..model.ops import Op
 from ..records.configuration import Configuration
-
-FORMAT_BYTES = {
-    "fp32": 4.0,
-    "bf16": 2.0,
-    "fp16": 2.0,
-    "fp8": 1.0,
-    "int8": 1.0,
-    "int4": 0.5,
-    "mxfp4": 0.5 + 1 / 32,
-    "nvfp4": 0.5 + 1 / 16,
-}
-"""Bytes per element of the formats a configuration may name (the last two: four bits and a scale per 32 or 16)."""
+from ..records.numerics import WIDTHS
 
 LIST = "see `slipstick models list`"
 
@@ -40,6 +29,10 @@ class HasArchitectures(Protocol):
 
     def architectures(self) -> Mapping[str, Architecture]:
         """Name → architecture, of every active plugin."""
+        ...
+
+    def architectures_with(self, wanted: str) -> Mapping[str, Architecture]:
+        """Those that may answer for a ``model_type``, or that bring "presets"."""
         ...
 
 
@@ -81,7 +74,7 @@ def preset_paths(host: HasArchitectures) -> dict[str, str]:
     """Every preset name that a plugin brings → its path; a name brought twice is refused."""
     paths: dict[str, str] = {}
     owner: dict[str, str] = {}
-    for name, architecture in host.architectures().items():
+    for name, architecture in host.architectures_with("presets").items():
         for preset, path in architecture.presets().items():
             if preset in paths:
                 raise UserError(
@@ -96,7 +89,7 @@ def architecture_of(config: Configuration, host: HasArchitectures) -> Architectu
     model_type = config.text("model_type")
     by_type: dict[str, Architecture] = {}
     owner: dict[str, str] = {}
-    for name, architecture in host.architectures().items():
+    for name, architecture in host.architectures_with(model_type).items():
         for known in architecture.model_types:
             if known in by_type and known == model_type:
                 raise UserError(
@@ -105,6 +98,7 @@ def architecture_of(config: Configuration, host: HasArchitectures) -> Architectu
             by_type[known], owner[known] = architecture, name
     if model_type in by_type:
         return by_type[model_type]
+    by_type = {known: a for a in host.architectures().values() for known in a.model_types}
     line = str(unknown("model_type", model_type, by_type))
     raise UserError(
         f"{config.origin}: {line}. Known: {', '.join(sorted(by_type))}; "
@@ -123,7 +117,7 @@ def describe(graph: ModelGraph) -> dict[str, Any]:
         "architecture": graph.architecture,
         "parameters": graph.parameters,
         "active_parameters_per_token": graph.active_parameters,
-        "kv_bytes_per_token": graph.kv_bytes_per_token(FORMAT_BYTES.get(cache, 2.0)),
+        "kv_bytes_per_token": graph.kv_bytes_per_token(WIDTHS.get(cache, 2.0)),
         "layers": graph.layers,
         "max_positions": graph.max_positions,
         "dtype": graph.dtype,

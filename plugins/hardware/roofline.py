@@ -7,14 +7,15 @@ uncalibrated. Uses the algebra; sympy only where a formula is built.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from slipstick.core.algebra.formula import Formula, Parameter
 from slipstick.core.host.hookspecs import hookimpl
 from slipstick.core.model.interfaces.kernels import KernelFamily, Priced
 from slipstick.core.records.provenance import Quantity, Source
 
 if TYPE_CHECKING:
+    from slipstick.core.algebra.formula import Formula
     from slipstick.core.model.work import Work
 
 STATED = Source(
@@ -51,29 +52,40 @@ def _transfer(n: Any) -> Any:
     return link + latency, {"link": link, "latency": latency}
 
 
-ROOFLINE = Formula(
-    "roofline",
-    inputs={"flops": "FLOP", "bytes": "B", "rate": "FLOP/s", "bandwidth": "B/s"},
-    parameters=(
-        Parameter("compute_efficiency", "1", "fraction of the arithmetic rate reached", 0.78, 0.01, 1.0),
-        Parameter("memory_efficiency", "1", "fraction of the memory bandwidth reached", 0.82, 0.01, 1.0),
-        Parameter("launch", "s", "time a kernel costs before it works", 2.5e-6, 0.0, 1e-3),
-    ),
-    build=_roofline,
-    unit="s",
-    validity="one kernel that reads and writes each tensor once",
-    source="williams2009",
-)
+@cache
+def roofline() -> Formula:
+    """The roofline of one kernel. Source: Williams, Waterman, Patterson, CACM 52(4) 2009."""
+    from slipstick.core.algebra.formula import Formula, Parameter  # here: a cached answer needs no formula
 
-TRANSFER = Formula(
-    "transfer",
-    inputs={"volume": "B", "bandwidth": "B/s", "hops": "1", "latency": "s"},
-    parameters=(Parameter("link_efficiency", "1", "fraction of the link's bandwidth reached", 0.80, 0.01, 1.0),),
-    build=_transfer,
-    unit="s",
-    validity="volume: bytes that cross the busiest link of one device",
-    source="hockney1994",
-)
+    return Formula(
+        "roofline",
+        inputs={"flops": "FLOP", "bytes": "B", "rate": "FLOP/s", "bandwidth": "B/s"},
+        parameters=(
+            Parameter("compute_efficiency", "1", "fraction of the arithmetic rate reached", 0.78, 0.01, 1.0),
+            Parameter("memory_efficiency", "1", "fraction of the memory bandwidth reached", 0.82, 0.01, 1.0),
+            Parameter("launch", "s", "time a kernel costs before it works", 2.5e-6, 0.0, 1e-3),
+        ),
+        build=_roofline,
+        unit="s",
+        validity="one kernel that reads and writes each tensor once",
+        source="williams2009",
+    )
+
+
+@cache
+def transfer() -> Formula:
+    """Latency and bandwidth of one transfer. Source: Hockney, Parallel Computing 20(3) 1994."""
+    from slipstick.core.algebra.formula import Formula, Parameter
+
+    return Formula(
+        "transfer",
+        inputs={"volume": "B", "bandwidth": "B/s", "hops": "1", "latency": "s"},
+        parameters=(Parameter("link_efficiency", "1", "fraction of the link's bandwidth reached", 0.80, 0.01, 1.0),),
+        build=_transfer,
+        unit="s",
+        validity="volume: bytes that cross the busiest link of one device",
+        source="hockney1994",
+    )
 
 
 class Roofline(KernelFamily):
@@ -86,7 +98,7 @@ class Roofline(KernelFamily):
 
         kind = _KINDS.get(work.kind, "pointwise")
         return Priced(
-            ROOFLINE,
+            roofline(),
             {
                 "flops": work.flops,
                 "bytes": work.bytes,
@@ -101,7 +113,7 @@ class Roofline(KernelFamily):
         )
 
     def transfer(self) -> Formula:
-        return TRANSFER
+        return transfer()
 
     def transfer_parameters(self) -> Mapping[str, str]:
         return {"link_efficiency": "link_efficiency"}
@@ -113,7 +125,7 @@ class Roofline(KernelFamily):
         }
 
     def formulas(self) -> tuple[Formula, ...]:
-        return (ROOFLINE, TRANSFER)
+        return (roofline(), transfer())
 
 
 @hookimpl

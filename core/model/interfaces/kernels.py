@@ -31,12 +31,11 @@ from typing import TYPE_CHECKING, ClassVar
 
 from attrs import field, frozen
 
-from ...algebra.formula import Formula
-from ...records.provenance import Quantity
-
 if TYPE_CHECKING:
     from sympy import Expr
 
+    from ...algebra.formula import Formula
+    from ...records.provenance import Quantity
     from ..work import Work
 
 

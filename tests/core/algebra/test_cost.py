@@ -76,6 +76,11 @@ def test_a_pipeline_fills_and_then_runs_at_its_slowest_stage() -> None:
     assert evaluated(node) == ends[-1] == 15
 
 
+def test_a_steady_pipeline_has_filled_long_ago() -> None:
+    stages = (leaf("a", 1), leaf("b", 3))
+    assert evaluated(Pipelined("p", sympy.Integer(4), Sequence("fill", stages), stages, steady=True)) == 12
+
+
 def trees() -> st.SearchStrategy[Node]:
     """Trees of every kind of node over four symbols."""
     leaves = st.builds(
@@ -90,7 +95,7 @@ def trees() -> st.SearchStrategy[Node]:
             st.builds(Sequence, st.just("sequence"), several),
             st.builds(Overlap, st.just("overlap"), several),
             st.builds(Repeat, st.just("repeat"), count, children),
-            st.builds(Pipelined, st.just("pipelined"), count, children, several),
+            st.builds(Pipelined, st.just("pipelined"), count, children, several, steady=st.booleans()),
             st.builds(lambda parts: Choice("choice", {str(i): p for i, p in enumerate(parts)}), several),
         )
 

@@ -118,7 +118,7 @@ def test_nothing_beats_the_floor(
     # Only the last token's logits are computed.
     flops -= block_flops(graph, graph.output, 1, prompt, prompt) - block_flops(graph, graph.output, 1, 1, prompt)
     assert out["ttft"] >= flops / split["tp"] / fastest * (1 - 1e-9)
-    layers = [(block, count) for block, count in list(graph.parts())[1:-1]]
+    layers = list(graph.parts())[1:-1]
     dense = sum(
         count * graph.elements(w) for block, count in layers for w in block.weights()
         if w.format == "weight" and EXPERTS not in w.roles

@@ -42,6 +42,9 @@ class Few:
     def __init__(self, *found: Architecture) -> None:
         self.found = {f"{type(item).__name__}{i}": item for i, item in enumerate(found)}
 
+    def architectures_with(self, wanted: str) -> dict[str, Architecture]:
+        return self.architectures()
+
     def architectures(self) -> dict[str, Architecture]:
         return self.found
 
