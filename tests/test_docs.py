@@ -13,7 +13,8 @@ from slipstick.core.host.host import default_host
 
 def test_generated_pages_are_current(root: Path) -> None:
     spec = importlib.util.spec_from_file_location("generate", root / "docs" / "generate.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     for name, page in module.PAGES.items():

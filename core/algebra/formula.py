@@ -95,7 +95,7 @@ class Formula:
 
     name: str
     inputs: dict[str, str]
-    parameters: tuple[Parameter, ...] = field(converter=tuple)
+    parameters: tuple[Parameter, ...]
     build: Callable[[Any], Any]
     unit: str
     source: str

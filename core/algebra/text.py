@@ -1,7 +1,7 @@
 """Expressions as text, fast: one printer for a whole build remembers every part it has printed.
 
-Floor: algebra. Imports sympy on first use. The formulas of one tree share most of their parts; sympy's own ``str`` sorts
-and prints each of them again every time, which took most of the time of a build.
+Floor: algebra. Imports sympy on first use. The formulas of one tree share most of their parts; sympy's own ``str``
+sorts and prints each of them again every time, which took most of the time of a build.
 """
 
 from __future__ import annotations

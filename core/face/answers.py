@@ -27,6 +27,7 @@ _KINDS = {
     "grouped_gemm": "expert matrix products",
     "attention": "attention",
     "pointwise": "norms and pointwise work",
+    "permute": "sorting tokens by expert",
     "lookup": "embedding look-up",
     "optimizer": "optimizer update",
     "sampling": "sampling",
@@ -69,7 +70,9 @@ def headline(answer: Answer) -> str:
 
 
 def laid_out(answer: Answer, infos: Infos) -> bool:
-    """Whether every count is a whole number: the figures of 10.67 replicas would mislead."""
+    """Whether the setting can be laid out: the figures of 10.67 replicas would mislead."""
+    if any(obstacle.layout for obstacle in answer.obstacles):
+        return False
     counts = [
         name for name in answer.setting if name == "micro_batches" or (name in infos and infos[name].kind == "count")
     ]

@@ -369,19 +369,15 @@ class Host:
                 continue
             file = str(getattr(plugin.object, "__file__", None) or "")
             stamp = manifest.stamp_of(file) if file else None
+            brings = self._brings(plugin)  # first: a plugin that fails at being asked is not remembered
             if plugin.state == "active" and plugin.hooks is not None and stamp is not None:
                 listed = tuple(commands.get(plugin.name, ()))
-                brings = self._brings(plugin)
-                if plugin.state == "active":  # it may have failed at being asked
-                    rows.append(plugin.row._replace(
-                        hooks=plugin.hooks, commands=listed, file=file, stamp=stamp, brings=brings
-                    ))  # fmt: skip
-                else:
-                    rows.append(plugin.row)
+                rows.append(
+                    plugin.row._replace(hooks=plugin.hooks, commands=listed, file=file, stamp=stamp, brings=brings)
+                )
             else:
                 rows.append(plugin.row)
         return rows
-
 
     def _brings(self, plugin: Plugin) -> tuple[str, ...]:
         """What a plugin's architectures answer for."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import sympy
 from attrs import frozen
 
-from ..algebra.symbols import symbol, unit_symbol
+from ..algebra.symbols import unit_symbol
 from .attention import attention_work
 from .axes import BATCH, EXPERTS, QUERY, ROUTED, Tensor, Weight
 from .latent import latent_gradient
@@ -21,7 +21,7 @@ from .layout import Layout
 from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Lookup, Loss, Norm, Pointwise
 from .phase import ENGINES, Placed, Use, ordered, reduction, stored_layout, width
 from .placement import Placer
-from .routing import permuted
+from .routing import permuted, travelling
 from .work import Collective, Gradient, Step, Work
 
 if TYPE_CHECKING:
@@ -250,7 +250,7 @@ class BackwardPlacer(Placer):
         experts = self.rules.split_atoms(EXPERTS, self.mesh)
         moved = frozenset(a for a in experts if a in (*layout[BATCH], *layout[QUERY]))
         if moved:
-            size = self.count(tokens, layout) * symbol("top_k") / self.mesh.degree(ordered(whole, self.mesh))
+            size = travelling(self, tokens, layout, ordered(whole, self.mesh))
             self.steps.append(
                 Collective("all_to_all", name, op, "input gradient", ordered(moved, self.mesh), size, tokens.format)
             )

@@ -79,7 +79,7 @@ def _expanded(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]
     e = _Extents(placer, op, layouts)
     project = 2 * e.batch * e.context * e.latent * e.heads * (e.nope + e.value)
     core = 2 * e.batch * e.heads * (e.qk + e.value)
-    model = 2 * e.whole * (e.context * e.latent * (e.nope + e.value) + (e.qk + e.value) * e.dense)
+    model = _useful(e)
     reads, writes = _traffic(placer, op, layouts)
     grown = e.batch * e.context * e.heads * (e.nope + e.value) * width("activation")
     reads, writes = {**reads, "keys and values": grown}, {**writes, "keys and values": grown}
@@ -98,9 +98,14 @@ def _absorbed(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]
     core = 2 * e.batch * e.heads * (2 * e.latent + e.rope) * e.pairs
     reads, writes = _traffic(placer, op, layouts)
     return Work(
-        f"{op.name} (absorbed)", "forward", "attention", (project + core) * FLOP, (project + core) * FLOP, reads,
+        f"{op.name} (absorbed)", "forward", "attention", (project + core) * FLOP, _useful(e) * FLOP, reads,
         writes, _shape(e, sympy.Integer(1)), "attention",
     )  # fmt: skip
+
+
+def _useful(e: _Extents) -> Expr:
+    """Operations of the definition, over all devices: what counts as useful work, however it is computed."""
+    return 2 * e.whole * (e.context * e.latent * (e.nope + e.value) + (e.qk + e.value) * e.dense)
 
 
 def _shape(e: _Extents, kv_heads: Expr) -> dict[str, Expr]:

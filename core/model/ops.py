@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from .axes import Tensor, Weight
+from .axes import Axis, Tensor, Weight
 
 
 @frozen
@@ -177,11 +177,23 @@ class Pointwise(Op):
 
 @frozen
 class Norm(Pointwise):
-    """A normalisation (RMSNorm, LayerNorm) over the last axis; keeps its input for backward."""
+    """A normalisation (RMSNorm, LayerNorm); keeps its input for backward.
+
+    ``over``: the axes it normalises over, where they are not those of its gain (the last axis if it has none):
+    a gain for each head does not mean that all heads are normalised together.
+    """
+
+    over: tuple[Axis, ...] = ()
 
     @property
     def saves(self) -> tuple[Tensor, ...]:
         return self.inputs
+
+    @property
+    def normalised(self) -> tuple[Axis, ...]:
+        """The axes whose mean and variance are taken."""
+        x = self.inputs[0]
+        return self.over or (self.parameters[0].axes if self.parameters else x.axes[-1:])
 
 
 @frozen

@@ -348,7 +348,7 @@ class Placer:
     def statistics(self, op: Norm, layout: Layout, direction: Direction = "forward") -> None:
         """Means and squares are sums over the normalised axes: reduced where those are split, two numbers a row."""
         x = op.inputs[0]
-        over = op.parameters[0].axes if op.parameters else x.axes[-1:]
+        over = op.normalised
         atoms = frozenset(a for axis in over for a in layout[axis.role])
         if atoms:
             rows = Tensor(f"{x.name} statistics", tuple(a for a in x.axes if a not in over), "wide")

@@ -18,9 +18,19 @@ from .phase import Use, ordered, stored_layout
 from .work import Collective, Work
 
 if TYPE_CHECKING:
+    from sympy import Expr
+
     from .placement import Placer
 
 FLOP = unit_symbol("FLOP")
+
+
+def travelling(placer: Placer, tokens: Tensor, layout: Layout, whole: tuple[str, ...]) -> Expr:
+    """Elements of token copies that the busiest rank exchanges: top_k of each of its tokens, times the load skew.
+
+    Where tokens are whole over ``whole`` atoms, each of those ranks handles its share of the copies.
+    """
+    return symbol("load_skew") * placer.count(tokens, layout) * symbol("top_k") / placer.mesh.degree(whole)
 
 
 def dispatch(placer: Placer, op: Dispatch) -> None:
@@ -36,7 +46,7 @@ def dispatch(placer: Placer, op: Dispatch) -> None:
         placer.steps.append(
             Collective(
                 "all_to_all", op.x.name, op.name, "forward", ordered(moved, placer.mesh),
-                placer.count(op.x, x) * symbol("top_k") / placer.mesh.degree(whole), op.x.format,
+                travelling(placer, op.x, x, whole), op.x.format,
             )
         )  # fmt: skip
     placer.steps.append(permuted(placer, op.name, op.x, x, op.out, routed))
@@ -62,7 +72,7 @@ def combine(placer: Placer, op: Combine) -> None:
         placer.steps.append(
             Collective(
                 "all_to_all", op.out.name, op.name, "forward", ordered(moved, placer.mesh),
-                placer.count(op.out, stream) * symbol("top_k") / placer.mesh.degree(whole), op.out.format,
+                travelling(placer, op.out, stream, whole), op.out.format,
             )
         )  # fmt: skip
     out = stream if moved or not whole else stream.without(whole)

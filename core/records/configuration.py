@@ -209,4 +209,4 @@ def _kind(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, (int, float, str)):
         return shown(value)
-    return {list: "a list", dict: "an object"}.get(type(value), type(value).__name__)
+    return "a list" if isinstance(value, list) else "an object" if isinstance(value, dict) else type(value).__name__

@@ -71,11 +71,15 @@ class LedgerRow:
 
 @frozen
 class Obstacle:
-    """Why a setting is not feasible: ``reason`` in words, ``row`` of the ledger that overflows, what would fit."""
+    """Why a setting is not feasible: ``reason`` in words, ``row`` of the ledger that overflows, what would fit.
+
+    ``layout``: the setting cannot be laid out on the devices at all, so its figures mean little.
+    """
 
     reason: str
     row: str = ""
     remedy: str = ""
+    layout: bool = False
 
 
 @frozen

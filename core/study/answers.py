@@ -66,6 +66,12 @@ def _plain(value: Any) -> Any:
     return int(number) if number == int(number) else number
 
 
+def _short(value: Any) -> str:
+    """A number as an error line shows it."""
+    number = _plain(value)
+    return str(number) if isinstance(number, int) else f"{number:.4g}"
+
+
 def training_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
     """Step time, throughput, utilisation; totals of a run where tokens are given. Works on arrays too."""
     devices = values["devices"]
@@ -128,7 +134,11 @@ def find_obstacles(
     peak: float,
 ) -> list[Obstacle]:
     """Why a setting is not feasible: broken conditions, memory that overflows, limits that are not met."""
-    found = [Obstacle(f"{c.message} ({_numbers(c, values)})") for c, broken in case.violations(values) if bool(broken)]
+    found = [
+        Obstacle(f"{c.message} ({_numbers(c, values)})", layout=True)
+        for c, broken in case.violations(values)
+        if bool(broken)
+    ]
     if found:
         return found
     capacity = case.machine.accelerator.memory
@@ -157,7 +167,7 @@ def find_obstacles(
 def _numbers(constraint: Any, values: Mapping[str, Any]) -> str:
     names = dict.fromkeys((*constraint.left, *constraint.right))
     hidden = {"mesh_devices": "product", "reachable_devices": "reach", "layers_total": "layers"}
-    return ", ".join(f"{hidden.get(name, name)} {_plain(values[name])}" for name in names)
+    return ", ".join(f"{hidden.get(name, name)} {_short(values[name])}" for name in names)
 
 
 def feasible_mask(case: Case, values: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
@@ -188,6 +198,8 @@ def assumption_lines(case: Case, values: Mapping[str, Any]) -> list[str]:
             if name.startswith(stated)
         )
         lines.append(f"uncalibrated: datasheet rates times stated efficiencies ({told})")
+    if case.task == "train" and case.plan.fused_attention:
+        lines.append("mfu counts attention without its causal half, as published figures do; the time has it")
     if case.task == "serve":
         lines.append(
             "ttft is the prefill of one unqueued request; tpot a decode step at mean context, no prefill beside it"

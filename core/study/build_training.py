@@ -315,7 +315,9 @@ def _transient(cost: BlockCost, mesh: Mesh) -> Expr:
     """Momentary bytes of one layer: its working set, and its weights while they are gathered whole."""
     # What a gather adds to this device's own part.
     gathered = [
-        w.elements * width(w.weight.format) * (1 - 1 / mesh.degree(w.flat_weight)) for w in cost.weights if w.flat_weight
+        w.elements * width(w.weight.format) * (1 - 1 / mesh.degree(w.flat_weight))
+        for w in cost.weights
+        if w.flat_weight
     ]
     return cost.working + sympy.Add(*gathered)
 

@@ -111,9 +111,13 @@ class Case:
         )
         span = reachable(self.machine)
         if span is not None:
-            found.append(
-                at_most("devices", "reachable_devices", f"{self.machine.node.name} connects at most {span} devices")
-            )
+            reach = f"{self.machine.node.name} connects at most {span} devices"
+            if not self.machine.node.tiers:
+                reach = (
+                    f"{self.machine.name} has no link to other devices: give it a node form "
+                    "([own_node] in its file, or --node)"
+                )
+            found.append(at_most("devices", "reachable_devices", reach))
         return (*found, *self.plan.constraints)
 
     def violations(self, values: Mapping[str, Any]) -> list[tuple[Constraint, Any]]:
@@ -213,9 +217,7 @@ def make_case(
         coefficients[name] = quantity
     fixed.update({name: quantity.value for name, quantity in coefficients.items()})
     fixed["load_skew"] = 1.0
-    return Case(
-        task, graph, machine, plan, numerics, chosen, fixed, coefficients, assumptions, stack.calibrated
-    )
+    return Case(task, graph, machine, plan, numerics, chosen, fixed, coefficients, assumptions, stack.calibrated)
 
 
 __all__ = ["SEQUENCE", "Case", "is_broken", "make_case", "reachable"]

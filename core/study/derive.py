@@ -72,7 +72,7 @@ def derive(
     values = case.complete(numeric)
     names = sorted(str(s) for s in expression.free_symbols)
     if by not in names:
-        raise unknown(f"symbol of {figure}", by, names)
+        raise unknown(f"symbol of {figure}", by, names, f"its symbols: {', '.join(names)}")
     at = values.get(by)
     if at is None:
         raise UserError(f"--by {by}: has no value in this setting")

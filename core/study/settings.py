@@ -101,9 +101,7 @@ def settings_for(task: str, host: Host) -> dict[str, SettingInfo]:
 def settings_of(task: str, strategies: Iterable[Strategy]) -> dict[str, SettingInfo]:
     """As ``settings_for``, from the strategies themselves."""
     found = {info.name: info for info in CORE if task in info.tasks}
-    degrees = sorted(
-        ((d, s) for s in strategies for d in s.dimensions), key=lambda pair: (pair[0].order, pair[0].name)
-    )
+    degrees = sorted(((d, s) for s in strategies for d in s.dimensions), key=lambda pair: (pair[0].order, pair[0].name))
     for dimension, strategy in degrees:
         follows = "; default: what the other degrees leave of the devices" if dimension.fills else ""
         found[dimension.name] = SettingInfo(

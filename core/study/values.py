@@ -134,18 +134,18 @@ def _number(value: Any, info: SettingInfo) -> Any:
 
 
 def _range(text: str, info: SettingInfo) -> tuple[int, ...]:
-    body, _, factor_text = text.partition("*")
+    body, star, factor_text = text.partition("*")
     low_text, _, high_text = body.partition("..")
     try:
         low, high = int(parse_count(low_text)), int(parse_count(high_text))
-        factor = int(parse_count(factor_text)) if factor_text else 0
+        factor = int(parse_count(factor_text)) if star else 0
     except UserError:
         raise UserError(f"{info.flag}: a range is written 1..8 or 1..64*2, not {shown(text)}") from None
     if low > high:
         raise UserError(f"{info.flag}: the range {shown(text)} is empty; the smaller value stands first")
     _number(low, info)
     _number(high, info)
-    if factor_text:
+    if star:
         if factor < 2:
             raise UserError(f"{info.flag}: the factor of {shown(text)} must be 2 or more")
         values = []

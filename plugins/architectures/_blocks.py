@@ -93,15 +93,27 @@ class BlockBuilder:
         self.ops.append(GroupedContraction(name, x, weight, out, offset))
         return out
 
-    def norm(self, name: str, x: Tensor, kind: str, over: tuple[Axis, ...] = (H,), out: str = "") -> Tensor:
-        """A normalisation of ``kind`` gain, gain+bias or free (no trained values); ``over``: axes of its gain."""
+    def norm(
+        self,
+        name: str,
+        x: Tensor,
+        kind: str,
+        over: tuple[Axis, ...] = (H,),
+        out: str = "",
+        *,
+        within: tuple[Axis, ...] = (),
+    ) -> Tensor:
+        """A normalisation of ``kind`` gain, gain+bias or free (no trained values).
+
+        ``over``: axes of its gain; ``within``: the axes it normalises over, where they are fewer.
+        """
         written = Tensor(out or name, x.axes)
         weights: tuple[Weight, ...] = ()
         if kind != "free":
             weights = (Weight(f"{name}.weight", over, "high"),)
         if kind == "gain+bias":
             weights += (Weight(f"{name}.bias", over, "high"),)
-        self.ops.append(Norm(name, (x,), (written,), flops=NORM_FLOPS, parameters=weights))
+        self.ops.append(Norm(name, (x,), (written,), flops=NORM_FLOPS, parameters=weights, over=within))
         return written
 
     def pointwise(
@@ -169,13 +181,14 @@ class BlockBuilder:
     def _head_norms(
         self, q: Tensor, k: Tensor, plan: Heads, heads: Axis, kv_heads: Axis, dim: Axis
     ) -> tuple[Tensor, Tensor]:
-        """Normalised queries and keys: one gain for all heads (``shared``), one a head (``each``), or none trained."""
+        """Normalised queries and keys, as ``Heads.qk_norm`` says."""
         if not plan.qk_norm:
             return q, k
         kind = plan.qk_kind if plan.qk_norm != "free" else "free"
-        each = plan.qk_norm == "each"
-        q = self.norm("attention.q_norm", q, kind, (heads, dim) if each else (dim,))
-        k = self.norm("attention.k_norm", k, kind, (kv_heads, dim) if each else (dim,))
+        many = plan.qk_norm in ("each", "joint")
+        within = (dim,) if plan.qk_norm == "each" else ()
+        q = self.norm("attention.q_norm", q, kind, (heads, dim) if many else (dim,), within=within)
+        k = self.norm("attention.k_norm", k, kind, (kv_heads, dim) if many else (dim,), within=within)
         return q, k
 
     def _rotate(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:

@@ -16,8 +16,8 @@ class Heads:
     """Grouped-query attention: ``heads`` query heads on ``kv_heads`` keys and values of ``head_dim``.
 
     ``qk_norm``: queries and keys normalised per head with one gain for all heads (``shared``), one a head (``each``) or
-    nothing trained (``free``); ``norm_first``: before the rotation. ``window``: name of the size that limits the
-    context; ``clip``: values of q, k, v are clamped.
+    nothing trained (``free``), or over all heads together (``joint``); ``norm_first``: before the rotation.
+    ``window``: name of the size that limits the context; ``clip``: values of q, k, v are clamped.
     """
 
     q_bias: bool = False

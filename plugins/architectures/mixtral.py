@@ -102,7 +102,7 @@ class MiniMaxM2(Mixtral):
     )
 
     def mixer(self, config: Configuration) -> Heads:
-        return evolve(super().mixer(config), qk_norm="each")
+        return evolve(super().mixer(config), qk_norm="joint")
 
 
 class Dbrx(Architecture):

@@ -39,7 +39,7 @@ class Olmo2(LlamaLike):
     order = "post"
 
     def mixer(self, config: Configuration) -> Heads:
-        return evolve(super().mixer(config), qk_norm="each")
+        return evolve(super().mixer(config), qk_norm="joint")
 
 
 class Olmo3(Olmo2):
@@ -60,7 +60,7 @@ class Olmoe(LlamaLike):
     kv = "heads"
 
     def mixer(self, config: Configuration) -> Heads:
-        return evolve(super().mixer(config), qk_norm="each", clip=config.number("clip_qkv", 0.0) > 0)
+        return evolve(super().mixer(config), qk_norm="joint", clip=config.number("clip_qkv", 0.0) > 0)
 
     def feeds(self, config: Configuration, layers: int, sizes: dict[str, int]) -> list[Mlp | Experts]:
         sizes["ffn@expert"] = config.integer("intermediate_size")

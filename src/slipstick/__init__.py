@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from .core.version import __version__
 
-
 if TYPE_CHECKING:
     from .core.errors import NotFeasible as NotFeasible
     from .core.errors import PluginError as PluginError
@@ -56,12 +55,12 @@ __all__ = [
     "Scenario",
     "SlipstickError",
     "UserError",
+    "__version__",
     "derive",
     "hookimpl",
     "serve",
     "sweep",
     "train",
-    "__version__",
 ]
 
 

@@ -64,7 +64,7 @@ def test_experts_over_data_ranks_exchange_tokens_twice_each_way(layer: LayerOf) 
         ("input gradient", "all_to_all", ("dp.ep",)), ("input gradient", "all_to_all", ("dp.ep",)),
     ]  # fmt: skip
     for each in found.collectives():
-        assert sympy.simplify(each.elements - TOKENS * k * h) == 0
+        assert sympy.simplify(each.elements - symbol("load_skew") * TOKENS * k * h) == 0
     assert {f.kind for f in found.collectives()} == {"all_to_all"}
 
 
@@ -107,7 +107,7 @@ def test_experts_borrow_tensor_ranks_where_data_ranks_are_too_few(layer: LayerOf
     combine = found.collectives(tensors=("moe.combine",))
     assert [(f.kind, f.over) for f in combine] == [("all_to_all", ("dp.ep",)), ("all_reduce", ("tp.rest", "tp.ep"))]
     # Each of the ep/min(ep, dp) borrowed ranks takes its share of the copies.
-    values = {"micro_batch": 1, "sequence": 64, "top_k": 2, "hidden": 8, "dp": 2, "ep": 8, "tp": 4}
+    values = {"micro_batch": 1, "sequence": 64, "top_k": 2, "hidden": 8, "dp": 2, "ep": 8, "tp": 4, "load_skew": 1}
     assert compile_expressions({"n": combine[0].elements}).evaluate(values)["n"] == 64 * 2 * 8 / 4
 
 
@@ -117,7 +117,7 @@ def test_experts_and_a_split_stream_on_the_same_ranks(layer: LayerOf) -> None:
     assert {f.over for f in exchanges} == {("tp.ep", "dp.ep")}
     assert len(exchanges) == 4
     for each in exchanges:
-        assert sympy.simplify(each.elements - TOKENS * k * h / tp) == 0
+        assert sympy.simplify(each.elements - symbol("load_skew") * TOKENS * k * h / tp) == 0
     # What is left of tp splits each expert's width.
     inside = found.collectives(directions=("forward",), tensors=("moe.dispatch", "moe.down"))
     assert [(f.kind, f.over) for f in inside] == [("all_gather", ("tp.rest",)), ("reduce_scatter", ("tp.rest",))]
