@@ -29,6 +29,9 @@ class Host:
     def architectures(self) -> dict[str, Architecture]:
         return self.found
 
+    def architectures_with(self, wanted: str) -> dict[str, Architecture]:
+        return self.found
+
 
 @pytest.fixture(scope="module")
 def host(architectures: dict[str, Architecture]) -> Host:
