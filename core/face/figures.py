@@ -95,7 +95,15 @@ def figure_text(key: str, value: Any) -> str:
 
 
 def setting_text(key: str, value: Any) -> str:
-    """A setting's value: numbers grouped, flags as yes and no."""
+    """A setting's value: numbers grouped, flags as yes and no, a list as it is written, a limit with its unit.
+
+    >>> setting_text("", (2, 4)), setting_text("max_tpot", 0.02)
+    ('2,4', '20 ms')
+    """
+    if isinstance(value, (list, tuple)):
+        return ",".join(setting_text(key, item) for item in value)
+    if key in ("max_tpot", "max_ttft"):
+        return format_si(value, "s")
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, (int, float)):

@@ -32,6 +32,9 @@ def search_page(report: SearchReport, task: str, infos: Infos, hint: str = "") -
         blocks += answer_page(report.best.answer, infos, hint)
     else:
         blocks.append(Note("NOT FEASIBLE: no setting that was tried meets every condition", "warning"))
+        if report.nearest is not None:
+            blocks.append(Note("The nearest miss", "title"))
+            blocks += answer_page(report.nearest.answer, infos, hint)
     return blocks
 
 

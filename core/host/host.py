@@ -255,7 +255,8 @@ class Host:
         """The plugins given by file that are broken: somebody asked for them by name, so somebody should be told."""
         files = [plugin for plugin in self._plugins if plugin.origin == "file"]
         for plugin in files:
-            self._load(plugin)
+            for hook in HOOKS:  # a hook that fails later would leave its reason where nobody looks
+                self._bring(hook.name, plugin)
         return [
             PluginInfo(plugin.name, "", (), plugin.state, plugin.reason, plugin.origin, plugin.where)
             for plugin in files

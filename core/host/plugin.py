@@ -111,11 +111,19 @@ def import_value(value: str) -> Any:
     return found
 
 
+_FILE_MODULE = "slipstick_plugin_"
+
+
+def is_plugin_file(module: str) -> bool:
+    """Whether ``module`` is the name of a module that ``import_file`` made."""
+    return module.startswith(_FILE_MODULE)
+
+
 def import_file(path: Path) -> ModuleType:
     """The module that the single Python file ``path`` is; importing it a second time gives the same module."""
     resolved = path.resolve()
     mark = hashlib.sha256(str(resolved).encode(errors="surrogateescape")).hexdigest()[:8]
-    name = f"slipstick_plugin_{mark}"
+    name = f"{_FILE_MODULE}{mark}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, resolved)

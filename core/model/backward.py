@@ -125,7 +125,11 @@ class BackwardPlacer(Placer):
         if known is not None:
             partial |= set(known.partial)
         self.gradients[weight.name] = Gradient(
-            weight.name, self.count(weight, layout), ordered(partial, self.mesh), weight.format
+            weight.name,
+            self.count(weight, layout),
+            ordered(partial, self.mesh),
+            weight.format,
+            tuple(group for a in weight.axes for group in self.mesh.copies.get(a.size, ())),
         )
 
     # Each kind of operation.
@@ -311,9 +315,10 @@ class BackwardPlacer(Placer):
             first = op.inputs[0]
             flops = 2 * op.flops * self.count(first, self.layout[first.name]) * FLOP
             self.steps.append(Work(op.name, "input gradient", "pointwise", flops, ZERO, reads, writes))
-        for weight in op.parameters:
-            tensor = op.inputs[0]
-            self.weight(weight, use.layouts[weight.name], self.row_atoms(tensor, use.layouts[tensor.name]))
+        for weight in op.parameters:  # partial over whatever splits an axis that the weight lacks: tokens, or heads too
+            layout = use.layouts[op.inputs[0].name]
+            summed = (a.role for a in op.inputs[0].axes if a not in weight.axes)
+            self.weight(weight, use.layouts[weight.name], frozenset(atom for role in summed for atom in layout[role]))
 
 
 def backward(placed: Placed) -> Backward:
@@ -325,7 +330,8 @@ def saved_tensors(placed: Placed, recomputed: frozenset[str] = frozenset()) -> M
     """Distinct tensors kept from forward to backward, by name.
 
     What operations named in ``recomputed`` write is not kept for them, only what they read from outside; every other
-    operation keeps what its backward pass needs. Attention probabilities count where attention is not fused.
+    operation keeps what its backward pass needs: latent attention the keys and values that it expanded, attention that
+    is not fused its probabilities.
     """
     written = {t.name for use in placed.uses if use.op.name in recomputed for t in use.op.writes}
     kept: dict[str, Tensor] = {}
@@ -334,13 +340,16 @@ def saved_tensors(placed: Placed, recomputed: frozenset[str] = frozenset()) -> M
         needs = list(op.saves)
         if op.name in recomputed:
             needs = [t for t in (*op.saves, *op.reads) if t.name not in written]
-        elif not placed.phase.fused_attention and isinstance(op, Attention):
-            needs.extend(probabilities(op))
+        else:
+            if isinstance(op, LatentAttention):
+                needs.extend(op.expanded)
+            if not placed.phase.fused_attention and isinstance(op, (Attention, LatentAttention)):
+                needs.extend(probabilities(op))
         kept.update({t.name: t for t in needs})
     return kept
 
 
-def probabilities(op: Attention) -> list[Tensor]:
+def probabilities(op: Attention | LatentAttention) -> list[Tensor]:
     """What unfused attention keeps per head and pair: the softmax, and where it drops out the result and the mask.
 
     Source: Korthikanti et al., arXiv:2205.05198, section 4.1 (2as²b, 2as²b and as²b bytes).
@@ -349,6 +358,6 @@ def probabilities(op: Attention) -> list[Tensor]:
 
     axes = (op.q.axes[0], op.q.axes[1], op.q.axes[2], axis(CONTEXT))
     found = [Tensor(f"{op.name}.softmax", axes)]
-    if op.dropout:
+    if isinstance(op, Attention) and op.dropout:
         found += [Tensor(f"{op.name}.dropped", axes), Tensor(f"{op.name}.mask", axes, "mask")]
     return found

@@ -16,7 +16,7 @@ from ..algebra.functions import functions
 from .axes import FLAT, Weight
 from .backward import Backward, backward, saved_tensors
 from .collectives import Network
-from .graph import Block
+from .graph import Block, cached
 from .interfaces.kernels import KernelFamily
 from .layout import Layout, Rules
 from .mesh import Mesh
@@ -24,7 +24,7 @@ from .ops import Attention, LatentAttention
 from .phase import Phase, Placed, ordered, width
 from .placement import Placer
 from .pricing import steps_node
-from .work import Alternatives, Collective, Step, Work
+from .work import Alternatives, Collective, Gradient, Step, Work
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -49,7 +49,8 @@ class WeightShare:
     """One weight on one device: local elements, and the atoms over which its copies are kept sharded.
 
     ``partial``: atoms over which its gradient is a partial sum (it is replicated over them); ``flat_*``: those of
-    them over which the stored weight, gradient and optimizer state are split as packed elements.
+    them over which the stored weight, gradient and optimizer state are split as packed elements; ``copies``: groups
+    of ranks with the same part of a replicated axis, whose gradients have to be summed as well.
     """
 
     weight: Weight
@@ -58,6 +59,7 @@ class WeightShare:
     flat_weight: tuple[str, ...]
     flat_gradient: tuple[str, ...]
     flat_optimizer: tuple[str, ...]
+    copies: tuple[str, ...] = ()
 
 
 @frozen
@@ -97,6 +99,8 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, recompute: Recom
     back: Backward | None = None
     saved: Expr = sympy.Integer(0)
     names = frozenset(weight.name for weight in block.weights())
+    if phase.cached:  # what a cache keeps is no working set: it has a row of its own
+        names |= {tensor.name for op in block.ops for tensor in cached(op)}
     working = _working(placed.steps, names)
     mode = setting.recompute if recompute is None else recompute
     if phase.training:
@@ -107,8 +111,8 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, recompute: Recom
         working = _working(back.steps, names)
         if mode == "full":
             working = working + kept_bytes(placed, frozenset())
-    partial = {g.weight: g.partial for g in back.gradients} if back else {}
-    weights = weight_shares(block, placed, setting, partial)
+    gradients = {g.weight: g for g in back.gradients} if back else {}
+    weights = weight_shares(block, placed, setting, gradients)
     if phase.training:
         steps, backward_steps = _sharded_weights(steps, again, back, weights, setting)
     else:
@@ -138,7 +142,7 @@ def kept_bytes(placed: Placed, recomputed: frozenset[str]) -> Expr:
     total: list[Expr] = []
     for name, tensor in saved_tensors(placed, recomputed).items():
         layout = placed.stored.get(name)
-        if layout is None:  # attention probabilities: split as the queries and heads are
+        if layout is None:  # what the attention core makes itself: split as the queries and heads are
             queries = next(u for u in placed.uses if u.op.name == name.rsplit(".", 1)[0])
             layout = queries.layouts[queries.op.reads[0].name].only(tensor.roles)
         total.append(placed.elements(tensor, layout) * width(tensor.format))
@@ -146,7 +150,7 @@ def kept_bytes(placed: Placed, recomputed: frozenset[str]) -> Expr:
 
 
 def weight_shares(
-    block: Block, placed: Placed, setting: Setting, partial: Mapping[str, tuple[str, ...]]
+    block: Block, placed: Placed, setting: Setting, gradients: Mapping[str, Gradient]
 ) -> tuple[WeightShare, ...]:
     """Every weight of the block as this device holds it."""
     mesh, rules = setting.mesh, setting.rules
@@ -155,7 +159,8 @@ def weight_shares(
         layout = next(
             (use.layouts[weight.name] for use in placed.uses if weight.name in use.layouts), None
         ) or weight_layout(weight, rules, mesh)
-        sums = partial.get(weight.name, ())
+        gradient = gradients.get(weight.name)
+        sums = gradient.partial if gradient else ()
 
         def flat(kind: Literal["weight", "gradient", "optimizer"], sums: tuple[str, ...] = sums) -> tuple[str, ...]:
             return ordered(frozenset(sums) & frozenset(rules.stored_atoms(kind, FLAT, mesh)), mesh)
@@ -168,6 +173,7 @@ def weight_shares(
                 flat("weight"),
                 flat("gradient"),
                 flat("optimizer"),
+                gradient.copies if gradient else (),
             )
         )
     return tuple(shares)
@@ -215,11 +221,18 @@ def _works(steps: Iterable[Step]) -> Iterable[Work]:
             yield from next(iter(step.variants.values()))
 
 
-def _working(steps: Iterable[Step], weights: frozenset[str]) -> Expr:
-    """Bytes of the largest operation's activations and their gradients, input and output together."""
+def _working(steps: Iterable[Step], apart: frozenset[str]) -> Expr:
+    """Bytes of the largest operation's activations and their gradients, input and output together.
+
+    Tensors named ``apart`` have rows of their own. Of several ways to do an operation the one that needs least counts:
+    long contexts, where they differ most, are decoded that way.
+    """
+    f = functions()
     sizes: dict[Expr, None] = {}
-    for work in _works(steps):
-        if work.direction != "weight gradient" and work.kind != "lookup":
-            own = {**work.reads, **work.writes}
-            sizes[sympy.Add(*(size for name, size in own.items() if name not in weights))] = None
-    return functions().fmax(0, *sizes)
+    for step in steps:
+        if isinstance(step, Alternatives):
+            sizes[f.fmin(*(_working(works, apart) for works in step.variants.values()))] = None
+        elif isinstance(step, Work) and step.direction != "weight gradient" and step.kind != "lookup":
+            own = {**step.reads, **step.writes}
+            sizes[sympy.Add(*(size for name, size in own.items() if name not in apart))] = None
+    return f.fmax(0, *sizes)

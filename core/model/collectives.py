@@ -20,7 +20,7 @@ from attrs import frozen
 
 from ..algebra.cost import Choice, Leaf, Node, Overlap, Repeat
 from ..algebra.functions import functions
-from ..algebra.symbols import symbol, unit_symbol
+from ..algebra.symbols import symbol
 from .interfaces.kernels import KernelFamily
 from .mesh import Mesh
 from .phase import width
@@ -28,9 +28,6 @@ from .work import Collective
 
 if TYPE_CHECKING:
     from sympy import Expr
-
-UNLIMITED = sympy.Float(1e30) * unit_symbol("byte") / unit_symbol("second")
-"""Bandwidth of a link that a group does not use [B/s]: it never limits."""
 
 
 @frozen
@@ -51,25 +48,33 @@ class Network:
     def ring(self, atoms: tuple[str, ...], mesh: Mesh) -> tuple[Expr, Expr]:
         """Bandwidth [B/s] and latency of a hop [s] of a ring over the group."""
         f = functions()
-        limits: list[Expr] = []
+        bandwidth = self.first()
         latency: Expr = sympy.Integer(0)
         within: Expr = sympy.Integer(1)
         for tier in range(self.tiers):
             reach = self.inside(atoms, mesh, tier)
-            limits.append(f.where(reach - within, within * symbol(f"tier_bandwidth_{tier}"), UNLIMITED))
+            if tier:
+                own = symbol(f"tier_bandwidth_{tier}")
+                crossed = f.where(within - 1, f.fmin(bandwidth, within * own), own)
+                bandwidth = f.where(reach - within, crossed, bandwidth)
             latency = f.fmax(latency, f.where(reach - within, symbol(f"tier_latency_{tier}"), 0))
             within = reach
-        return (f.fmin(*limits) if limits else UNLIMITED), latency
+        return bandwidth, latency
+
+    def first(self) -> Expr:
+        """Bandwidth of the innermost tier; without any tier nothing is ever sent, and device memory stands in."""
+        return symbol("tier_bandwidth_0" if self.tiers else "hbm_bandwidth")
 
     def neighbour(self, atoms: tuple[str, ...], mesh: Mesh) -> tuple[Expr, Expr]:
         """Bandwidth and latency between neighbours along an atom, on the outermost tier that some pair crosses."""
         f = functions()
-        bandwidth: Expr = UNLIMITED
+        bandwidth = self.first()
         latency: Expr = sympy.Integer(0)
         within: Expr = sympy.Integer(1)
         for tier in range(self.tiers):
             reach = self.inside(atoms, mesh, tier)
-            bandwidth = f.where(reach - within, symbol(f"tier_bandwidth_{tier}"), bandwidth)
+            if tier:
+                bandwidth = f.where(reach - within, symbol(f"tier_bandwidth_{tier}"), bandwidth)
             latency = f.where(reach - within, symbol(f"tier_latency_{tier}"), latency)
             within = reach
         return bandwidth, latency
@@ -141,6 +146,6 @@ def _exchange(collective: Collective, mesh: Mesh, network: Network, leaf: Callab
         )  # fmt: skip
         within = reach
     if not parts:
-        return leaf(collective.name, payload * 0, UNLIMITED, sympy.Integer(0), sympy.Integer(0))
+        return leaf(collective.name, payload * 0, network.first(), sympy.Integer(0), sympy.Integer(0))
     tags = dict(parts[0].tags)
     return parts[0] if len(parts) == 1 else Overlap(collective.name, tuple(parts), tags=tags)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from ..errors import PluginError
 
@@ -48,6 +48,8 @@ class Atom:
 class Mesh:
     """Dimensions as tuples of atoms, innermost first.
 
+    ``copies``: size of an axis → groups of neighbouring ranks that hold the same part of it (``with_copies``).
+
     >>> mesh = Mesh.of([Dimension("tp", "tensor", 10), Dimension("dp", "data", 30)])
     >>> mesh.view("dp"), str(mesh.atoms["dp"].stride)
     (('dp',), 'tp')
@@ -55,6 +57,7 @@ class Mesh:
 
     atoms: Mapping[str, Atom]
     views: Mapping[str, tuple[str, ...]] = field(factory=dict)
+    copies: Mapping[str, tuple[str, ...]] = field(factory=dict)
 
     @classmethod
     def of(cls, dimensions: Iterable[Dimension]) -> Mesh:
@@ -99,6 +102,25 @@ class Mesh:
                 stride = stride * degree
             views[dimension.name] = [name for name, _ in pieces[dimension.name]]
         return cls(atoms, {name: tuple(v) for name, v in views.items()})
+
+    def with_copies(self, size: str, dimension: str) -> Mesh:
+        """The same mesh, knowing that an axis shorter than ``dimension`` stands several times on it.
+
+        The copies of each part lie on degree / extent neighbouring ranks (one where the axis is not shorter). Their
+        group is a part of the dimension's own atoms, so no view lists it.
+
+        >>> mesh = Mesh.of([Dimension("tp", "tensor", 10)]).with_copies("kv_heads", "tp")
+        >>> mesh.copies["kv_heads"], str(mesh.degree(mesh.copies["kv_heads"])), mesh.view("tp")
+        (('tp.copies@kv_heads',), 'max(1, tp/kv_heads)', ('tp',))
+        """
+        from ..algebra.functions import functions
+        from ..algebra.symbols import symbol
+
+        whole = self.view(dimension)
+        name = f"{dimension}.copies@{size}"
+        group = Atom(name, functions().fmax(1, self.degree(whole) / symbol(size)), self.atoms[whole[0]].stride)
+        known = self.copies.get(size, ())
+        return evolve(self, atoms={**self.atoms, name: group}, copies={**self.copies, size: (*known, name)})
 
     def view(self, dimension: str) -> tuple[str, ...]:
         """The atoms of a dimension, innermost first; empty for a dimension that this mesh lacks."""

@@ -143,6 +143,11 @@ class LatentAttention(Op):
     def saves(self) -> tuple[Tensor, ...]:
         return (self.q, self.latent, self.rope_key, self.out)
 
+    @property
+    def expanded(self) -> tuple[Tensor, Tensor]:
+        """Keys (with the rotary part, one for each head) and values as the core reads them where it expands them."""
+        return Tensor(f"{self.name}.keys", self.q.axes), Tensor(f"{self.name}.values", self.out.axes)
+
 
 @frozen
 class Pointwise(Op):

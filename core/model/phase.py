@@ -31,7 +31,7 @@ class Phase:
 
     ``extents`` maps sizes (batch, query, context and the model's own) to expressions; ``training``: a backward pass
     follows; ``fused_attention``: probabilities stay on chip; ``cached``: keys and values of earlier tokens are read
-    from a cache.
+    from a cache; ``skew``: what stands for ``load_skew``.
     """
 
     name: str
@@ -39,6 +39,12 @@ class Phase:
     training: bool = False
     fused_attention: bool = True
     cached: bool = False
+    skew: Expr | None = None
+
+    @property
+    def load_skew(self) -> Expr:
+        """Token copies of the busiest expert rank over the mean: as given, else the symbol."""
+        return symbol("load_skew") if self.skew is None else self.skew
 
     def extent(self, a: Axis) -> Expr:
         """The extent of an axis: the phase's own, else the symbol of its size."""
@@ -88,7 +94,7 @@ def elements(tensor: Tensor, layout: Layout, mesh: Mesh, phase: Phase) -> Expr:
 def routed_copies(layout: Layout, mesh: Mesh, phase: Phase) -> Expr:
     """Token copies on the busiest device: batch·query·top_k over the degree of the routed axis, times the skew."""
     tokens = phase.extents[BATCH] * phase.extents[QUERY]
-    return symbol("load_skew") * tokens * symbol("top_k") / mesh.degree(layout[ROUTED])
+    return phase.load_skew * tokens * symbol("top_k") / mesh.degree(layout[ROUTED])
 
 
 def width(tensor_format: str) -> Expr:

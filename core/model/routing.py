@@ -30,7 +30,7 @@ def travelling(placer: Placer, tokens: Tensor, layout: Layout, whole: tuple[str,
 
     Where tokens are whole over ``whole`` atoms, each of those ranks handles its share of the copies.
     """
-    return symbol("load_skew") * placer.count(tokens, layout) * symbol("top_k") / placer.mesh.degree(whole)
+    return placer.phase.load_skew * placer.count(tokens, layout) * symbol("top_k") / placer.mesh.degree(whole)
 
 
 def dispatch(placer: Placer, op: Dispatch) -> None:

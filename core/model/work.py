@@ -85,12 +85,16 @@ Step = Work | Collective | Alternatives
 
 @frozen
 class Gradient:
-    """The gradient of one weight on one device: its local ``elements`` and the atoms over which it is a partial sum."""
+    """The gradient of one weight on one device: its local ``elements`` and the atoms over which it is a partial sum.
+
+    ``copies``: groups of ranks that hold the same part of a replicated axis, each with the sum of its own users only.
+    """
 
     weight: str
     elements: Expr
     partial: tuple[str, ...]
     format: str
+    copies: tuple[str, ...] = ()
 
 
 def fused(steps: Iterable[Step]) -> list[Step]:

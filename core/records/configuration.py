@@ -83,7 +83,7 @@ class Configuration:
                 return self._fields[key]
         if default is not _MISSING:
             return default
-        near = [n for n in nearest(name, self._fields) if n != name]
+        near = nearest(name, [n for n in self._fields if n not in self._asked])  # what is known means what it says
         hint = f"; is {near[0]!r} meant?" if near else ""
         raise UserError(f"{self.origin}: field {name!r} is missing{hint}")
 

@@ -106,7 +106,8 @@ def serving_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, Any
         "output_tokens_per_s": out["output_tokens_per_s"],
         "output_tokens_per_s_per_device": out["output_tokens_per_s"] / values["devices"],
         "tokens_per_s_per_request": 1 / out["tpot"],
-        "request_s": out["ttft"] + (values["output_tokens"] - 1) * out["tpot"],
+        # Little's law of a closed loop: requests in flight over requests finished in a second.
+        "request_s": values["concurrency"] * values["output_tokens"] / out["output_tokens_per_s"],
         "kv_capacity_tokens": out["kv_capacity_tokens"],
         "max_concurrency": out["max_concurrency"],
     }
@@ -198,6 +199,8 @@ def assumption_lines(case: Case, values: Mapping[str, Any]) -> list[str]:
             if name.startswith(stated)
         )
         lines.append(f"uncalibrated: datasheet rates times stated efficiencies ({told})")
+    if case.plan.recompute == "selective" and case.plan.fused_attention:
+        lines.append("selective recomputation frees nothing beside fused attention: it only costs time")
     if case.task == "train" and case.plan.fused_attention:
         lines.append("mfu counts attention without its causal half, as published figures do; the time has it")
     if case.task == "serve":

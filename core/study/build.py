@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 import sympy
 
 from ..algebra.cost import Node, Repeat, Sequence
+from ..algebra.functions import functions
 from ..algebra.symbols import symbol
 from ..model import symbols as _registered  # noqa: F401  # registers the law's symbols
+from ..model.axes import EXPERTS
 from ..model.blocks import BlockCost, Setting, WeightShare
 from ..model.collectives import Network
 from ..model.graph import Block
+from ..model.layout import Distribution
 from ..model.mesh import Mesh
 from ..model.phase import width
 from ..model.stages import Stage
@@ -29,13 +32,25 @@ def setting_of(plan: Plan) -> Setting:
     """Rules, mesh, prices and network of a plan."""
     recompute = plan.recompute
     assert recompute in ("none", "selective", "full")
+    rules = plan.rules
+    mesh = Mesh.of(plan.dimensions)
+    for split in rules.splits:
+        if split.distribution is Distribution.REPLICATED and mesh.view(split.over):
+            for size in plan.graph.sizes:
+                if size.partition("@")[0] == split.axis:
+                    mesh = mesh.with_copies(size, split.over)
     return Setting(
-        plan.rules,
-        Mesh.of(plan.dimensions),
+        rules,
+        mesh,
         plan.family,
         Network(plan.tiers),
         recompute,  # type: ignore[arg-type]  # narrowed by the assertion above
     )
+
+
+def expert_skew(plan: Plan, mesh: Mesh) -> Expr:
+    """The load of the busiest expert rank over the mean: at most all of it, so that a single rank has no skew."""
+    return functions().fmin(symbol("load_skew"), mesh.degree(plan.rules.split_atoms(EXPERTS, mesh)))
 
 
 def stage_degree(plan: Plan, mesh: Mesh) -> Expr:
@@ -101,10 +116,19 @@ def stored_weights(share: WeightShare, mesh: Mesh) -> Expr:
     return share.elements * width(share.weight.format) / mesh.degree(share.flat_weight)
 
 
+def copies(cost: BlockCost) -> list[WeightShare]:
+    """Tied weights of the output block that are copies where the embedding is on another stage: each table once.
+
+    What is tied to a weight of this block itself (a prediction layer's output matrix to the model's) is no copy.
+    """
+    here = {w.weight.name for w in cost.weights}
+    return list({w.weight.tied: w for w in cost.weights if w.weight.tied and w.weight.tied not in here}.values())
+
+
 def tied_apart(stage: Stage, cost: BlockCost, pick: Callable[[WeightShare], Expr]) -> Expr:
     """A sum over the output block's weights on a stage: a tied one is there already beside the embedding."""
     own = sympy.Add(*(pick(w) for w in cost.weights if not w.weight.tied))
-    tied = sympy.Add(*(pick(w) for w in cost.weights if w.weight.tied))
+    tied = sympy.Add(*(pick(w) for w in copies(cost)))
     return stage.output * own + stage.output * (1 - stage.embedding) * tied
 
 

@@ -4,7 +4,8 @@ Floor: study. Imports sympy; only imported when a program is built.
 
 Two phases of one model: a prefill computes all tokens of a prompt, a decode step one token of each sequence with the
 cache as its context. With pipeline stages the sequences in flight are dealt out over as many groups as there are
-stages; a token's time is one trip through all stages, or as many periods of the slowest stage, whichever is longer.
+stages (fewer where there are fewer sequences); a token's time is one trip through all stages, or one period of the
+slowest stage for each group, whichever is longer.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from ..model.memory import Ledger, Row, compile_ledgers
 from ..model.ops import Attention
 from ..model.phase import Phase, width
 from ..model.stages import Stage, candidate_stages, kinds, whole_model
-from .build import setting_of, stage_degree, stage_node, stored_weights, weights_over_stage
+from .build import expert_skew, setting_of, stage_degree, stage_node, stored_weights, weights_over_stage
 from .build_training import boundary
 from .plan import Plan
 from .program import Program
@@ -92,7 +93,8 @@ def serving_model(plan: Plan) -> ServingModel:
     prefill = _pass(
         plan, setting, stages,
         # One request on every replica: the prefill of an unqueued request.
-        Phase("prefill", {BATCH: replicas, QUERY: prompt, CONTEXT: prompt}, fused_attention=plan.fused_attention),
+        Phase("prefill", {BATCH: replicas, QUERY: prompt, CONTEXT: prompt}, fused_attention=plan.fused_attention,
+              skew=expert_skew(plan, mesh)),
     )  # fmt: skip
     decode = _pass(
         plan, setting, stages,
@@ -101,6 +103,7 @@ def serving_model(plan: Plan) -> ServingModel:
             {BATCH: f.fmax(concurrency / degree, 1), QUERY: sympy.Integer(1), CONTEXT: prompt + generated / 2},
             fused_attention=plan.fused_attention,
             cached=True,
+            skew=expert_skew(plan, mesh),
         ),
     )  # fmt: skip
     sequences = f.cdiv(concurrency, replicas)
@@ -110,10 +113,12 @@ def serving_model(plan: Plan) -> ServingModel:
          "sequences": f.cdiv(concurrency, replicas * degree)},
         tags={"phase": "decode", "kind": "host"},
     )  # fmt: skip
-    # Groups follow one another through the stages. One group's next token waits for its last one, a whole trip and as
-    # many groups ago as there are stages; that cycle or the slowest stage sets the pace.
-    cycle = Repeat("trip through all stages, shared by the groups in flight", 1 / degree, decode.through)
-    trip = Pipelined("decode step", degree, decode.through, (cycle, *decode.periods), steady=True)
+    # Groups follow one another through the stages, as many as there are stages or, with fewer sequences, as those. One
+    # group's next token waits for its last one, a whole trip and all groups ago; that cycle or the slowest stage sets
+    # the pace.
+    groups = degree if degree == 1 else f.fmin(degree, sequences)
+    cycle = Repeat("trip through all stages, shared by the groups in flight", 1 / groups, decode.through)
+    trip = Pipelined("decode step", groups, decode.through, (cycle, *decode.periods), steady=True)
     tpot = Sequence("time per output token", (host, trip))
     ttft = Sequence("time to first token", (evolve(host, tags={"phase": "prefill", "kind": "host"}), prefill.through))
     ledgers = tuple(_ledger(setting, prefill, decode, stage) for stage in stages)

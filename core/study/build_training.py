@@ -29,7 +29,17 @@ from ..model.phase import Phase, elements, ordered, stored_layout, width
 from ..model.pricing import work_leaf
 from ..model.stages import Stage, candidate_stages, kinds, whole_model
 from ..model.work import Collective, Work
-from .build import over_stage, setting_of, stage_atoms, stage_degree, stage_node, stored_weights, weights_over_stage
+from .build import (
+    copies,
+    expert_skew,
+    over_stage,
+    setting_of,
+    stage_atoms,
+    stage_degree,
+    stage_node,
+    stored_weights,
+    weights_over_stage,
+)
 from .plan import Plan
 from .program import Program
 
@@ -69,6 +79,7 @@ def training_model(plan: Plan) -> TrainingModel:
         {BATCH: symbol("micro_batch") * symbol("dp"), QUERY: symbol("sequence"), CONTEXT: symbol("sequence")},
         training=True,
         fused_attention=plan.fused_attention,
+        skew=expert_skew(plan, mesh),
     )
     graph = plan.graph
     embedding = block_cost(graph.embedding, phase, setting, recompute="none")
@@ -159,8 +170,12 @@ def _step(
         for partial, flat, early, size in held
         for c in _reductions(partial, flat, early, size, setting)
     ]
+    reductions += [
+        collective_node(c, mesh, network, family, phase.name)
+        for c in _replicated(costs, embedding, output, stages, setting)
+    ]
     # A table tied to the output layer stands on the first and the last stage: both add up their gradients.
-    tied = sympy.Add(*(w.elements for w in output.weights if w.weight.tied))
+    tied = sympy.Add(*(w.elements for w in copies(output)))
     if tied != 0 and plan.schedule:
         shared = Collective(
             "send", "tied embedding gradient", "gradients", "update", stage_atoms(plan, mesh), tied, "gradient"
@@ -228,6 +243,22 @@ def _reductions(
         size = size / mesh.degree(late)
     if rest:
         found.append(Collective("all_reduce", "gradients", "gradients", "update", rest, size, "gradient"))
+    return found
+
+
+def _replicated(
+    costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, stages: tuple[Stage, ...], setting: Setting
+) -> list[Collective]:
+    """Once a step: copies of a replicated part add up what each has of its gradient, after any scatter."""
+    found = []
+    for group in dict.fromkeys(w.copies for w in _shares(costs, embedding, output) if w.copies):
+
+        def kept(w: WeightShare, group: tuple[str, ...] = group) -> Expr:
+            scattered = setting.mesh.degree({*w.flat_gradient, *w.flat_optimizer})
+            return w.elements / scattered if w.copies == group else sympy.Integer(0)
+
+        size = functions().fmax(*(weights_over_stage(s, costs, embedding, output, kept) for s in stages))
+        found.append(Collective("all_reduce", "gradients of copies", "gradients", "update", group, size, "gradient"))
     return found
 
 
@@ -300,8 +331,8 @@ def _ledger(
         Row(
             "workspace",
             f.fmax(
-                stage.embedding * embedding.working,
-                stage.output * output.working,
+                stage.embedding * _transient(embedding, mesh),
+                stage.output * _transient(output, mesh),
                 *(f.lt(0, count) * _transient(costs[block], mesh) for block, count in stage.layers),
             ),
             ("compute",),
@@ -312,14 +343,15 @@ def _ledger(
 
 
 def _transient(cost: BlockCost, mesh: Mesh) -> Expr:
-    """Momentary bytes of one layer: its working set, and its weights while they are gathered whole."""
-    # What a gather adds to this device's own part.
-    gathered = [
-        w.elements * width(w.weight.format) * (1 - 1 / mesh.degree(w.flat_weight))
+    """Momentary bytes of one block: its working set, weights while they are gathered, gradients until scattered."""
+    # What is there besides this device's own part.
+    whole = [
+        w.elements * size * (1 - 1 / mesh.degree(flat))
         for w in cost.weights
-        if w.flat_weight
+        for size, flat in ((width(w.weight.format), w.flat_weight), (width("gradient"), w.flat_gradient))
+        if flat
     ]
-    return cost.working + sympy.Add(*gathered)
+    return cost.working + sympy.Add(*whole)
 
 
 def build_training(plan: Plan) -> Program:

@@ -52,6 +52,8 @@ class Case:
         return self._program
 
     def _build(self) -> Program:
+        for formula in self.plan.family.formulas():
+            formula.check()  # a plugin's slip in its units would be a figure of years for a step
         if self.task == "train":
             from .build_training import build_training
 
@@ -184,14 +186,16 @@ def make_case(
         family, len(machine.node.tiers), str(chosen.get("recompute", "none")),
         chosen.get("attention", "fused") == "fused", extras,
     )  # fmt: skip
+    assumptions: list[str] = []
     if task == "train":
         numerics = training_numerics(str(chosen["precision"]))
     else:
-        numerics = serving_numerics(
-            str(chosen["precision"]), str(chosen["kv_precision"]), graph.quantization, graph.dtype
-        )
+        dtype = graph.dtype
+        if dtype != "fp16" and "bf16" not in accelerator.rates and "fp16" in accelerator.rates:
+            dtype = "fp16"
+            assumptions.append(f"{accelerator.name} has no bf16 rate: what the model keeps in 16 bits is fp16")
+        numerics = serving_numerics(str(chosen["precision"]), str(chosen["kv_precision"]), graph.quantization, dtype)
     fixed: dict[str, float] = {name: float(value) for name, value in graph.sizes.items()}
-    assumptions: list[str] = []
     fixed.update({f"{role}_width": value for role, value in numerics.widths.items()})
     for engine, wanted in numerics.engines.items():
         rate, used = rate_of(accelerator, wanted)

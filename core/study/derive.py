@@ -59,7 +59,7 @@ def derive(
     without its unit; ``by``: any symbol of the formula (``hbm_bandwidth``, ``tier_bandwidth_0``, ``tp``, ...).
     Errors: UserError for an unknown figure or symbol, and for a setting with several values.
     """
-    from ..algebra.symbols import symbol
+    from ..algebra.symbols import TABLE, symbol
     from .symbolic import exact, figure_expression, substituted
 
     infos = settings_for(task, host)
@@ -70,14 +70,13 @@ def derive(
     case, numeric = found[0]
     expression = figure_expression(case, ALIASES.get(figure, figure))
     values = case.complete(numeric)
-    names = sorted(str(s) for s in expression.free_symbols)
-    if by not in names:
+    names = sorted(name for name in map(str, expression.free_symbols) if values.get(name) is not None)  # no units
+    # A setting that the formula's symbols follow from (the global batch sets the micro-batches) is one of them too.
+    whole = substituted(case, expression, numeric, keep=(by,)) if values.get(by) is not None and TABLE.get(by) else None
+    x = symbol(by) if whole is not None else None
+    if whole is None or x not in whole.free_symbols:
         raise unknown(f"symbol of {figure}", by, names, f"its symbols: {', '.join(names)}")
-    at = values.get(by)
-    if at is None:
-        raise UserError(f"--by {by}: has no value in this setting")
-    x = symbol(by)
-    whole = substituted(case, expression, numeric, keep=(by,))
+    at = values[by]
     point = {x: exact(at)}
     formula = active_branch(whole, point)
     slope = formula.diff(x)

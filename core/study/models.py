@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from attrs import evolve
 
-from ..errors import UserError, shown, unknown
+from ..errors import PluginError, UserError, shown, unknown
 from ..model.axes import Tensor
 from ..model.graph import Block, ModelGraph
 from ..model.interfaces.architecture import Architecture
@@ -62,7 +62,11 @@ def load_model(name_or_path: str, host: HasArchitectures) -> ModelGraph:
         name = found
         config = Configuration.load(Path(presets[found]))
         config.origin = found
-    graph = architecture_of(config, host).graph(config)
+    architecture = architecture_of(config, host)
+    graph: object = architecture.graph(config)  # a plugin's promise, not yet a fact
+    if not isinstance(graph, ModelGraph):
+        kind = type(graph).__name__
+        raise PluginError(f"architecture {architecture.name!r} returned a {kind}; ModelGraph is expected")
     facts = dict(graph.facts)
     note = config.raw("_slipstick")
     if isinstance(note, dict):
@@ -101,7 +105,7 @@ def architecture_of(config: Configuration, host: HasArchitectures) -> Architectu
     by_type = {known: a for a in host.architectures().values() for known in a.model_types}
     line = str(unknown("model_type", model_type, by_type))
     raise UserError(
-        f"{config.origin}: {line}. Known: {', '.join(sorted(by_type))}; "
+        f"{config.origin}: {line if line.endswith('?') else line + '.'} Known: {', '.join(sorted(by_type))}; "
         "a plugin adds one with the hook slipstick_architectures (docs/architectures.md)"
     )
 

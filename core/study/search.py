@@ -38,7 +38,8 @@ class SearchReport:
 
     ``tried`` settings, ``feasible`` of them; ``reasons``: why the others are not, with how many; ``objective`` in
     words; ``best``: the best one as a full prediction (None where nothing is feasible); ``top``: the best few as plain
-    rows (settings and figures); ``varied``: names of the settings that were enumerated.
+    rows (settings and figures); ``varied``: names of the settings that were enumerated; ``nearest``: where nothing is
+    feasible, the setting that needs least memory of those that can be laid out (its obstacles say what would help).
     """
 
     tried: int
@@ -48,6 +49,7 @@ class SearchReport:
     best: Prediction | None
     top: list[dict[str, Any]]
     varied: tuple[str, ...]
+    nearest: Prediction | None = None
 
     def to_json(self) -> dict[str, Any]:
         """As JSON-ready data."""
@@ -61,7 +63,8 @@ class SearchReport:
 class _Found:
     """The best points of one block of points, best first: settings as arrays, rank and figures; and how many fit.
 
-    ``rank``: one tuple a point, the smaller the better; comparable among all cases of a question.
+    ``rank``: one tuple a point, the smaller the better; comparable among all cases of a question. ``miss``: where
+    nothing fits, the least overflow (needed memory over capacity) and its settings.
     """
 
     case: Case
@@ -69,6 +72,7 @@ class _Found:
     points: Mapping[str, Any] = field(factory=dict)
     rank: tuple[tuple[float, ...], ...] = ()
     figures: Mapping[str, Any] = field(factory=dict)
+    miss: tuple[float, Mapping[str, Any]] | None = None
 
 
 def candidates(name: str, case: Case, numeric: Mapping[str, Any]) -> tuple[int, ...]:
@@ -149,15 +153,21 @@ def search(task: str, found: list[tuple[Case, dict[str, Any]]], settings: Mappin
     top.sort(key=lambda pair: pair[0].rank[pair[1]])  # stable: ties go to the earlier one
     del top[TOP:]
     varied = _varied(found)
-    best = None
-    if top:
-        from .prediction import Prediction
+    from .prediction import Prediction
 
+    best = nearest = None
+    if top:
         winner, index = top[0]
         best = Prediction(winner.case, _point(winner, index))
+    else:
+        misses = [f for f in explored if f.miss is not None]
+        if misses:
+            closest = min(misses, key=lambda f: f.miss[0] if f.miss else 0.0)
+            assert closest.miss is not None
+            nearest = Prediction(closest.case, closest.miss[1])
     rows = [_row(f, i, varied, fewest) for f, i in top]
     reasons = dict(sorted(reasons.items(), key=lambda pair: -pair[1]))
-    return SearchReport(tried, feasible, reasons, _objective(task, fewest), best, rows, varied)
+    return SearchReport(tried, feasible, reasons, _objective(task, fewest), best, rows, varied, nearest)
 
 
 def _objective(task: str, fewest: bool) -> str:
@@ -204,6 +214,11 @@ def _explore(task: str, case: Case, points: dict[str, Any], fewest: bool, reason
         if first.any():
             reasons[message] = reasons.get(message, 0) + int(first.sum())
             fits = fits & ~mask
+    miss = None
+    if not fits.any():
+        least = int(np.argmin(figures["memory_peak_bytes"]))
+        overflow = float(figures["memory_peak_bytes"][least]) / case.machine.accelerator.memory
+        miss = (overflow, _plain_point(kept, least))
     places = np.flatnonzero(fits)
     throughput = figures["tokens_per_s_per_device" if task == "train" else "output_tokens_per_s_per_device"]
     # With the fewest devices asked for, one device fewer beats any throughput; among equals the faster wins.
@@ -214,15 +229,21 @@ def _explore(task: str, case: Case, points: dict[str, Any], fewest: bool, reason
         {n: v[places] if isinstance(v, np.ndarray) else v for n, v in kept.items()},
         tuple((float(first_key[i]), -float(throughput[i])) for i in places),
         {n: v[places] for n, v in figures.items()},
+        miss,
     )  # fmt: skip
 
 
 def _point(found: _Found, index: int) -> dict[str, Any]:
-    """The settings of one point as plain numbers."""
+    """The settings of one of the best points as plain numbers."""
+    return _plain_point(found.points, index)
+
+
+def _plain_point(points: Mapping[str, Any], index: int) -> dict[str, Any]:
+    """The settings of one point of a block as plain numbers."""
     import numpy as np
 
     point = {}
-    for name, value in found.points.items():
+    for name, value in points.items():
         if isinstance(value, np.ndarray):
             number = float(value[index])
             value = int(number) if number == int(number) else number

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from attrs import frozen
 
+from ..errors import PluginError, shown
 from ..model.interfaces.strategy import Strategy
 from ..records.numerics import TRAINING, WIDTHS
 
@@ -99,10 +100,14 @@ def settings_for(task: str, host: Host) -> dict[str, SettingInfo]:
 
 
 def settings_of(task: str, strategies: Iterable[Strategy]) -> dict[str, SettingInfo]:
-    """As ``settings_for``, from the strategies themselves."""
+    """As ``settings_for``, from the strategies themselves.
+
+    Errors: PluginError for an option or a dimension whose name cannot be a setting's, or is another's.
+    """
     found = {info.name: info for info in CORE if task in info.tasks}
     degrees = sorted(((d, s) for s in strategies for d in s.dimensions), key=lambda pair: (pair[0].order, pair[0].name))
     for dimension, strategy in degrees:
+        _refuse(dimension.name, found, strategy)
         follows = "; default: what the other degrees leave of the devices" if dimension.fills else ""
         found[dimension.name] = SettingInfo(
             dimension.name, f"--{dimension.name}", "count", dimension.title + follows,
@@ -112,6 +117,7 @@ def settings_of(task: str, strategies: Iterable[Strategy]) -> dict[str, SettingI
         for option in strategy.options:
             if task not in option.tasks:
                 continue
+            _refuse(option.name, found, strategy)
             kind: Kind = "flag" if isinstance(option.default, bool) else "choice" if option.choices else "text"
             if kind == "text" and isinstance(option.default, int):
                 kind = "count"
@@ -120,6 +126,22 @@ def settings_of(task: str, strategies: Iterable[Strategy]) -> dict[str, SettingI
                 option.unit, searchable=kind != "flag", structural=True, owner=strategy.name,
             )  # fmt: skip
     return found
+
+
+def _refuse(name: str, found: Mapping[str, SettingInfo], strategy: Strategy) -> None:
+    """Refuse what no option can be called, and what somebody else's setting is called already."""
+    if not (name.isascii() and name.isidentifier() and name[0] != "_" and name == name.lower()):
+        raise PluginError(
+            f"strategy {strategy.name!r} names an option or a mesh dimension {shown(name)}; a name is small letters, "
+            "digits and underscores and starts with a letter (the command line writes - for _)"
+        )
+    if name in found:
+        owner = found[name].owner
+        whose = "slipstick itself has" if owner == "core" else f"strategy {owner!r} brings"
+        raise PluginError(
+            f"strategy {strategy.name!r} claims {name!r}, which {whose} already; "
+            "switch one off with SLIPSTICK_DISABLE_PLUGINS"
+        )
 
 
 def defaults(infos: Mapping[str, SettingInfo]) -> dict[str, Any]:

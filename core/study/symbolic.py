@@ -77,9 +77,10 @@ def _serving(case: Case, name: str) -> Expr:
     generated = symbol("output_tokens")
     if name == "tokens_per_s_per_request":
         return 1 / tpot
+    cycle = generated * tpot + model.sequences * refill
     if name == "request_s":
-        return model.ttft.expression() + (generated - 1) * tpot
-    rate = symbol("concurrency") * generated / (generated * tpot + model.sequences * refill)
+        return cycle
+    rate = symbol("concurrency") * generated / cycle
     return rate / symbol("devices") if name.endswith("per_device") else rate
 
 

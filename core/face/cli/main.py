@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from ...errors import SlipstickError, unknown
+from ...errors import PluginError, SlipstickError, unknown
 from ...host import manifest
 from ...version import __version__
 from .session import session_of
@@ -221,8 +221,13 @@ def _told(text: str, status: int) -> int:
 
 
 def _bug(error: Exception) -> int:
-    from ...host.plugin import one_line
+    import traceback
 
+    from ...host.plugin import is_plugin_file, one_line
+
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    if frames and is_plugin_file(frames[-1].f_globals.get("__name__", "")):
+        return _told(f"a plugin failed: {one_line(error)}; `slipstick --debug ...` shows more", PluginError.exit_status)
     return _told(
         f"a bug in slipstick: {one_line(error)}; `slipstick --debug ...` shows more, please report it", STATUS_BUG
     )

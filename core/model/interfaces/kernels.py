@@ -2,7 +2,8 @@
 
 A minimal plugin::
 
-    from slipstick.core.algebra.formula import Formula, Parameter
+    from slipstick.core.algebra.formula import Formula
+    from slipstick.core.algebra.symbols import symbol
     from slipstick.core.host.hookspecs import hookimpl
     from slipstick.core.model.interfaces.kernels import KernelFamily, Priced
 
@@ -11,10 +12,29 @@ A minimal plugin::
                   build=lambda n: (n.flops / n.rate + n.bytes / n.bandwidth,
                                    {"compute": n.flops / n.rate, "memory": n.bytes / n.bandwidth}))
 
+    LINK = Formula("link", inputs={"volume": "B", "bandwidth": "B/s", "hops": "1", "latency": "s"},
+                   parameters=(), unit="s", source="...",
+                   build=lambda n: (n.volume / n.bandwidth + n.hops * n.latency,
+                                    {"link": n.volume / n.bandwidth, "latency": n.hops * n.latency}))
+
     class Slow(KernelFamily):
         name = "slow"
-        def price(self, work): ...
-        def price_transfer(self): ...
+
+        def price(self, work):
+            return Priced(SUM, {"flops": work.flops, "bytes": work.bytes, "rate": symbol(f"{work.engine}_rate"),
+                                "bandwidth": symbol("hbm_bandwidth")})
+
+        def transfer(self):
+            return LINK
+
+        def transfer_parameters(self):
+            return {}
+
+        def defaults(self):
+            return {}
+
+        def formulas(self):
+            return (SUM, LINK)
 
     @hookimpl
     def slipstick_hardware():

@@ -4,11 +4,15 @@ A minimal plugin::
 
     from slipstick.core.host.hookspecs import hookimpl
     from slipstick.core.model.interfaces.stack import Stack
+    from slipstick.core.records.provenance import Quantity, Source
+
+    BENCH = Source(key="bench", title="our own traces", url="https://example.com", date="2026-03", kind="measured")
 
     class Mine(Stack):
         name = "mine"
+
         def coefficients(self, task, accelerator):
-            return {"step_overhead": ...}
+            return {"step_overhead": Quantity(2e-3, "s", BENCH, "2 ms"), "reserve": Quantity(2e9, "B", BENCH, "2 GB")}
 
     @hookimpl
     def slipstick_stacks():

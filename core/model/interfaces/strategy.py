@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Option:
-    """An option that a strategy brings to the command line and to ``--json``: ``--<name>``.
+    """An option that a strategy brings to the command line and to ``--json``: ``--<name>``, with - for each _ of it.
 
     ``default`` gives its type (bool, int or str); ``choices`` limits it; ``unit`` is shown in help ("" for none).
     """

@@ -9,6 +9,7 @@ gradient). Local sizes: b sequences of q tokens, hidden h.
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import sympy
@@ -16,7 +17,12 @@ import sympy
 from slipstick.core.algebra.symbols import symbol
 from slipstick.core.model.graph import Block, ModelGraph
 from slipstick.core.model.layout import Rules
+from slipstick.core.records.configuration import Configuration
 from slipstick.core.testkit.derivation import Derived, derive, exact
+from slipstick.plugins.architectures import presets
+from slipstick.plugins.architectures.qwen import Qwen3
+from slipstick.plugins.strategies.data import DataParallel
+from slipstick.plugins.strategies.tensor import TensorParallel
 
 LayerOf = Callable[[str], Block]
 RulesOf = Callable[[bool], Rules]
@@ -213,3 +219,13 @@ def test_a_norm_inside_a_head_needs_no_one_else(layer: LayerOf, rules: RulesOf) 
     for name in ("gpt2", "llama", "olmo2"):
         over = [f.op for f in derive(layer(name), rules(True)).collectives() if "statistics" in f.tensor]
         assert not [op for op in over if op not in ("attention.q_norm", "attention.k_norm")]
+
+
+def test_a_gain_shared_by_heads_is_summed_over_the_ranks_that_split_them() -> None:
+    """Qwen3 normalises each head with one gain for all of them: every tensor parallel rank has the sum of its own."""
+    folder = Path(presets.__file__).parent / "presets"
+    graph = Qwen3().graph(Configuration.load(folder / "qwen3-8b.json"))
+    rules = TensorParallel().rules({"sequence_parallel": False}) + DataParallel().rules({"zero": 0})
+    found = derive(graph.runs[0].cycle[0], rules).gradients()
+    assert found["attention.q_norm.weight"][1] == found["attention.k_norm.weight"][1] == {"tp", "dp"}
+    assert found["attention.norm.weight"][1] == {"dp"}

@@ -171,3 +171,18 @@ def test_the_last_of_two_equal_names_is_not_taken_silently() -> None:
     """JSON leaves it open which one counts; both are in the text, so a person has to decide."""
     with pytest.raises(UserError, match="field 'hidden_size' stands twice"):
         Configuration.parse(json.dumps({"a": 1})[:-1] + ', "hidden_size": 1, "hidden_size": 2}', "c.json")
+
+
+def test_a_missing_field_is_not_said_to_be_one_that_is_known() -> None:
+    """Key/value heads are never meant by the number of query heads."""
+    heads = "num_attention_heads"
+    config = Configuration({heads: 32, "num_key_value_head": 8}, "c.json")
+    assert config.integer(heads) == 32
+    with pytest.raises(UserError) as caught:
+        config.integer("num_key_value_heads")
+    assert str(caught.value) == "c.json: field 'num_key_value_heads' is missing; is 'num_key_value_head' meant?"
+    config = Configuration({heads: 32}, "c.json")
+    config.integer(heads)
+    with pytest.raises(UserError) as caught:
+        config.integer("num_key_value_heads")
+    assert str(caught.value) == "c.json: field 'num_key_value_heads' is missing"

@@ -114,3 +114,11 @@ def test_a_network_reaches_only_so_far(host: Host) -> None:
         return
     far = ask("train", ("llama-3.1-8b",), ("h100-sxm",), {"devices": 2 * span}, host).predictions[0]
     assert "connects at most" in far.answer.obstacles[0].reason
+
+
+def test_a_device_without_bf16_serves_in_fp16_and_says_so(one: Any) -> None:
+    """V100 has no BF16 (NVIDIA Tesla V100 datasheet); FP16 is what engines fall back to there."""
+    for precision in ("auto", "int4"):
+        answer = one("serve", "llama-3.1-8b", "v100-sxm2-32gb", precision=precision).answer
+        assert any("no bf16 rate" in line for line in answer.assumptions)
+        assert answer.feasible

@@ -232,3 +232,19 @@ def test_better_hardware_is_never_slower(law_cases: dict[str, Case], data: st.Da
         room, more = slower(case, point, "hbm_capacity", 1.5)
         assert more["max_concurrency"] >= room["max_concurrency"]
         assert more["kv_capacity_tokens"] >= room["kv_capacity_tokens"]
+
+
+def test_a_search_without_a_feasible_setting_shows_the_nearest_miss(host: Host) -> None:
+    report = ask(
+        "train", ("llama-3.1-405b",), ("h100-sxm",), {"devices": 8, "tp": "?", "pp": "?", "global_batch": 8}, host
+    ).search
+    assert report is not None
+    assert report.best is None
+    assert report.nearest is not None
+    needed = report.nearest.answer.peak
+    assert needed > report.nearest.answer.capacity
+    assert report.nearest.answer.obstacles[0].remedy
+    for tp, pp in ((1, 1), (8, 1), (1, 8), (2, 4)):
+        settings = {"devices": 8, "tp": tp, "pp": pp, "global_batch": 8}
+        one = ask("train", ("llama-3.1-405b",), ("h100-sxm",), settings, host).predictions[0]
+        assert needed <= one.answer.peak

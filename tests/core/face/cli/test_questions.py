@@ -423,3 +423,135 @@ def test_names_with_commas_are_lists_unless_a_file_has_them(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     Path("a,b.toml").write_text("")
     assert listed("a,b.toml", "--on") == ("a,b.toml",)
+
+
+def test_units_are_not_offered_as_symbols_of_a_formula(slipstick: Run) -> None:
+    line = told(slipstick("derive", *TRAIN, "--for", "step_time", "--by", "byte"))
+    names = line.partition("its symbols: ")[2].strip().split(", ")
+    assert "hbm_bandwidth" in names
+    assert not {"FLOP", "byte", "second"} & set(names)
+
+
+# --- plugins that a person writes ---------------------------------------------------------------------------------
+
+STRATEGY = """
+from slipstick.core.host.hookspecs import hookimpl
+from slipstick.core.model.interfaces.strategy import Option, Strategy
+from slipstick.core.model.layout import Rules
+
+
+class Acme(Strategy):
+    name = "acme"
+    options = (Option({name!r}, "how", 1),)
+
+    def rules(self, options):
+        {body}
+
+
+@hookimpl
+def slipstick_strategies():
+    return [Acme()]
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("acme-mode", "'acme-mode'; a name is small letters, digits and underscores"),
+        ("precision", "claims 'precision', which slipstick itself has already"),
+        ("tp", "claims 'tp', which strategy 'tensor' brings already"),
+    ],
+)
+def test_an_option_that_cannot_be_one_is_its_plugins_fault(
+    slipstick: Run, tmp_path: Path, name: str, message: str
+) -> None:
+    path = tmp_path / f"options_{name.replace('-', '_')}.py"
+    path.write_text(STRATEGY.format(name=name, body="return Rules()"))
+    line = told(slipstick("--plugin", str(path), *TRAIN))
+    assert "strategy 'acme'" in line
+    assert message in line
+
+
+def test_a_plugin_that_raises_is_named_and_not_called_a_bug_of_slipstick(slipstick: Run, tmp_path: Path) -> None:
+    path = tmp_path / "raising_rules.py"
+    path.write_text(STRATEGY.format(name="acme_mode", body="raise RuntimeError('boom')"))
+    line = told(slipstick("--plugin", str(path), *TRAIN))
+    assert line.startswith("error: a plugin failed: RuntimeError: boom (raising_rules.py, line 12)")
+
+
+def test_a_hook_that_raises_is_told_to_whoever_named_its_file(slipstick: Run, tmp_path: Path) -> None:
+    path = tmp_path / "raising_hook.py"
+    path.write_text(
+        "from slipstick.core.host.hookspecs import hookimpl\n"
+        "@hookimpl\ndef slipstick_strategies():\n    raise RuntimeError('boom')\n"
+    )
+    done = slipstick("--plugin", str(path), *FITS)
+    assert done.status == 0
+    assert "raising_hook.py is broken: slipstick_strategies failed: RuntimeError: boom" in done.err
+
+
+def test_an_architecture_that_returns_no_graph_is_its_plugins_fault(slipstick: Run, tmp_path: Path) -> None:
+    path = tmp_path / "no_graph.py"
+    path.write_text(
+        "from slipstick.core.host.hookspecs import hookimpl\n"
+        "from slipstick.core.model.interfaces.architecture import Architecture\n"
+        "class Acme(Architecture):\n    name = 'acme'\n    model_types = ('acme',)\n"
+        "    def graph(self, config):\n        return None\n"
+        "@hookimpl\ndef slipstick_architectures():\n    return [Acme()]\n"
+    )
+    config = tmp_path / "acme.json"
+    config.write_text('{"model_type": "acme"}')
+    line = told(slipstick("--plugin", str(path), "models", "show", str(config)))
+    assert "architecture 'acme' returned a NoneType; ModelGraph is expected" in line
+
+
+def test_a_formula_of_a_plugin_whose_units_do_not_fit_prices_nothing(slipstick: Run, tmp_path: Path) -> None:
+    """The dimension of FLOP + byte is none; seconds are asked for."""
+    path = tmp_path / "bad_units.py"
+    path.write_text(
+        """
+from slipstick.core.algebra.formula import Formula
+from slipstick.core.host.hookspecs import hookimpl
+from slipstick.core.model.interfaces.kernels import KernelFamily
+from slipstick.plugins.hardware.roofline import Roofline
+
+
+class Bad(Roofline):
+    name = "bad-units"
+
+    def formulas(self):
+        wrong = Formula("wrong", {"flops": "FLOP", "bytes": "B"}, (), lambda n: n.flops + n.bytes, "s", "nobody")
+        return (wrong, *super().formulas())
+
+
+@hookimpl
+def slipstick_hardware():
+    return [Bad()]
+"""
+    )
+    chip = tmp_path / "chip.toml"
+    chip.write_text(
+        """
+schema = 1
+kind = "accelerator"
+name = "chip"
+title = "chip"
+vendor = "Acme"
+kernels = "bad-units"
+
+[sources.d]
+title = "data sheet"
+url = "https://example.com/d"
+date = "2026"
+
+[values]
+memory_capacity = { value = "80 GB", source = "d" }
+memory_bandwidth = { value = "2 TB/s", source = "d" }
+
+[rates]
+bf16 = { value = "500 TFLOP/s", source = "d" }
+fp32 = { value = "50 TFLOP/s", source = "d" }
+"""
+    )
+    line = told(slipstick("--plugin", str(path), "serve", "llama-3.2-1b", "--on", str(chip)))
+    assert "formula 'wrong'" in line
