@@ -12,8 +12,9 @@ from slipstick.core.host.host import Host
 from slipstick.core.study.ask import ask
 
 # Korthikanti et al., arXiv:2205.05198, table 5: seconds an iteration on A100 80 GB (Selene), tensor parallel 8,
-# sequence 2,048, vocabulary 51,200, unfused attention; columns: full recomputation without sequence parallelism, and sequence
-# parallelism with selective recomputation. 175B and 530B ran three model chunks a stage, which is not modelled yet.
+# sequence 2,048, vocabulary 51,200, unfused attention; columns: full recomputation without sequence parallelism, and
+# sequence parallelism with selective recomputation. 175B and 530B ran three model chunks a stage, which is not
+# modelled yet.
 # name: layers, hidden, heads, pipeline stages, devices, micro batch, global batch, seconds full, seconds selective
 TABLE_5 = {
     "22B": (48, 6144, 64, 1, 8, 4, 4, 1.42, 1.10),
