@@ -35,7 +35,8 @@ def distribution(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..
 
     def make(name: str, text: str, version: str = "1.0", point: str = "") -> Path:
         if not folder.exists():
-            folder.mkdir()
+            # As site-packages has it: made by the first import, it would be a change of the folder.
+            (folder / "__pycache__").mkdir(parents=True)
             monkeypatch.syspath_prepend(str(folder))
         module = f"{name.replace('-', '_')}_module"
         (folder / f"{module}.py").write_text(text)
