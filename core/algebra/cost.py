@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
+from ..errors import PluginError
 from .compile import Builder
+from .dimension import DimensionError, check
 from .formula import Formula
 from .text import text_printer
 
@@ -276,6 +278,12 @@ class TreeCompiler:
 
     def _leaf(self, node: Leaf, number: int) -> int:
         b = self.builder
+        for name, expr in node.inputs.items():
+            try:
+                check(expr, node.formula.inputs[name])
+            except (DimensionError, KeyError) as error:
+                told = error if isinstance(error, DimensionError) else "the formula declares no such input"
+                raise PluginError(f"{node.name}: input {name!r} of formula {node.formula.name!r}: {told}") from None
         local = {name: b.expr(expr) for name, expr in node.inputs.items()}
         for name, slot in local.items():
             b.output(f"t{number}.{name}", slot)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from ..algebra.compile import Builder
+from ..algebra.dimension import check
 from ..algebra.functions import functions
 from ..algebra.text import text_printer
 
@@ -58,6 +59,7 @@ def compile_ledgers(ledgers: tuple[Ledger, ...], builder: Builder, prefix: str) 
     for number, ledger in enumerate(ledgers):
         slots: dict[str, int] = {}
         for row in ledger.rows:
+            check(row.bytes, "B")
             slots[row.name] = builder.expr(row.bytes)
             builder.output(f"{prefix}{number}.{row.name}", slots[row.name])
         sums = [

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from slipstick.core.algebra.compile import Builder
 from slipstick.core.algebra.cost import Choice, Leaf, Node, Overlap, Pipelined, Repeat, Sequence, TreeCompiler, walk
 from slipstick.core.algebra.formula import Formula, Parameter
-from slipstick.core.algebra.symbols import symbol
+from slipstick.core.algebra.symbols import symbol, unit_symbol
+from slipstick.core.errors import PluginError
 
 TIME = Formula("time", {"seconds": "s"}, (), lambda n: (n.seconds, {"compute": n.seconds}), "s", "test")
 SYMBOLS = ("launch", "tier_latency_0", "tier_latency_1", "tier_latency_2")
@@ -21,7 +22,8 @@ SYMBOLS = ("launch", "tier_latency_0", "tier_latency_1", "tier_latency_2")
 def leaf(name: str, seconds: Any, term: str = "compute") -> Leaf:
     """A leaf that takes ``seconds`` on the resource ``term``."""
     formula = Formula("time", {"seconds": "s"}, (), lambda n: (n.seconds, {term: n.seconds}), "s", "test")
-    return Leaf(name, formula, {"seconds": sympy.sympify(seconds)})
+    amount = sympy.sympify(seconds)
+    return Leaf(name, formula, {"seconds": amount * unit_symbol("second") if amount.is_Number else amount})
 
 
 def evaluated(node: Node, **values: float) -> float:
@@ -31,7 +33,8 @@ def evaluated(node: Node, **values: float) -> float:
     number = compiler.add(node)
     compiled = builder.finish().evaluate(values)[f"t{number}"]
     written = node.expression()
-    symbolic = float(written.xreplace({s: sympy.Float(values[s.name]) for s in written.free_symbols}))
+    known = {"second": 1.0, **values}
+    symbolic = float(written.xreplace({s: sympy.Float(known[s.name]) for s in written.free_symbols}))
     assert compiled == pytest.approx(symbolic, rel=1e-12, abs=1e-15)
     return float(compiled)
 
@@ -114,7 +117,8 @@ def test_compiled_and_written_out_agree_on_every_node(root: Node, values: dict[s
     found = builder.finish().evaluate(values)
     for number, node in enumerate(walk(root)):
         written = node.expression()
-        symbolic = float(written.xreplace({s: sympy.Float(values[s.name]) for s in written.free_symbols}))
+        known = {"second": 1.0, **values}
+    symbolic = float(written.xreplace({s: sympy.Float(known[s.name]) for s in written.free_symbols}))
         assert found[f"t{number}"] == pytest.approx(symbolic, rel=1e-9)
 
 
@@ -166,3 +170,17 @@ def test_resources_of_a_repeat_count_every_time() -> None:
     assert Leaf("l", TIME, {"seconds": symbol("launch")}, resources={"compute": "tensor cores"}).busy() == {
         "tensor cores": symbol("launch")
     }
+
+
+def test_a_leaf_whose_input_has_the_wrong_dimension_is_not_compiled() -> None:
+    formula = Formula(
+        "move", inputs={"bytes": "B", "bandwidth": "B/s"}, parameters=(), unit="s", source="hockney1994",
+        build=lambda n: (n.bytes / n.bandwidth, {"memory": n.bytes / n.bandwidth}),
+    )  # fmt: skip
+    wrong = Leaf("copy", formula, {"bytes": symbol("hidden"), "bandwidth": symbol("hbm_bandwidth")})
+    with pytest.raises(PluginError, match="copy: input 'bytes' of formula 'move'"):
+        TreeCompiler(Builder()).add(wrong)
+    inputs = {"bytes": symbol("weight_width"), "bandwidth": symbol("hbm_bandwidth"), "x": symbol("tp")}
+    extra = Leaf("copy", formula, inputs)
+    with pytest.raises(PluginError, match="declares no such input"):
+        TreeCompiler(Builder()).add(extra)
