@@ -21,7 +21,7 @@ from .layout import Layout
 from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Lookup, Loss, Norm, Pointwise
 from .phase import ENGINES, Placed, Use, ordered, reduction, stored_layout, width
 from .placement import Placer
-from .routing import permuted, travelling
+from .routing import exchange, permuted
 from .work import Collective, Gradient, Step, Work
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class BackwardPlacer(Placer):
         """dx = dy·w over the new axes; dw = x·dy over the rows."""
         x, weight, out = (use.layouts[t.name] for t in (op.x, op.weight, op.out))
         self.gather_gradient(op.out, use)
-        flops, model, shape = self.product(op, x, weight, out)
+        flops, model, shape = self.product(op, x, weight)
         kind = str(shape.pop("kind"))
         m, n, k = shape["m"], shape["n"], shape["k"]
         rest = {key: value for key, value in shape.items() if key not in "mnk"}
@@ -236,7 +236,7 @@ class BackwardPlacer(Placer):
             self.pending.pop(op.out.name)
         self.settle_gradient(op.out, op.name)
         x, routed = use.layouts[op.x.name], use.layouts[op.out.name]
-        self.exchange(op.name, f"d({op.x.name})", op.x, x, use.taken)
+        exchange(self, f"d({op.x.name})", op.name, "input gradient", op.x, x)
         self.steps.append(self.gradient_copy(op.name, op.out, routed, op.x, x))
         self.contribute(op.x, x, use.taken | carried)
 
@@ -245,19 +245,9 @@ class BackwardPlacer(Placer):
         out, routed = use.layouts[op.out.name], use.layouts[op.x.name]
         self.gather_gradient(op.out, use)
         stream = stored_layout(op.out, self.rules, self.mesh)
-        self.exchange(op.name, f"d({op.x.name})", op.out, stream, use.taken)
+        exchange(self, f"d({op.x.name})", op.name, "input gradient", op.out, stream)
         self.steps.append(self.gradient_copy(op.name, op.out, out, op.x, routed))
         self.contribute(op.x, routed, frozenset())
-
-    def exchange(self, op: str, name: str, tokens: Tensor, layout: Layout, whole: frozenset[str]) -> None:
-        """An all-to-all of token copies over the atoms of the experts axis that split the tokens."""
-        experts = self.rules.split_atoms(EXPERTS, self.mesh)
-        moved = frozenset(a for a in experts if a in (*layout[BATCH], *layout[QUERY]))
-        if moved:
-            size = travelling(self, tokens, layout, ordered(whole, self.mesh))
-            self.steps.append(
-                Collective("all_to_all", name, op, "input gradient", ordered(moved, self.mesh), size, tokens.format)
-            )
 
     def gradient_copy(self, name: str, source: Tensor, a: Layout, target: Tensor, b: Layout) -> Work:
         """One pass over memory in the backward direction."""

@@ -18,10 +18,10 @@ from .backward import Backward, backward, saved_tensors
 from .collectives import Network
 from .graph import Block, cached
 from .interfaces.kernels import KernelFamily
-from .layout import Layout, Rules
+from .layout import Rules
 from .mesh import Mesh
 from .ops import Attention, LatentAttention
-from .phase import Phase, Placed, ordered, width
+from .phase import Phase, Placed, ordered, weight_layout, width
 from .placement import Placer
 from .pricing import steps_node
 from .work import Alternatives, Collective, Gradient, Step, Work
@@ -177,18 +177,6 @@ def weight_shares(
             )
         )
     return tuple(shares)
-
-
-def weight_layout(weight: Weight, rules: Rules, mesh: Mesh) -> Layout:
-    """The layout of a weight that no operation placed (biases): split as its axes are."""
-    over: dict[str, tuple[str, ...]] = {}
-    taken: set[str] = set()
-    for role in weight.roles:
-        atoms = tuple(a for a in rules.split_atoms(role, mesh) if a not in taken)
-        if atoms:
-            over[role] = atoms
-            taken.update(atoms)
-    return Layout(over)
 
 
 def _sharded_weights(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from ..algebra.symbols import symbol
-from .axes import BATCH, EXPERTS, QUERY, ROUTED, Axis, Tensor
+from .axes import BATCH, EXPERTS, QUERY, ROUTED, Axis, Tensor, Weight
 from .graph import Block
 from .layout import Layout, Rules, local_elements
 from .mesh import Mesh
@@ -117,6 +117,18 @@ def stored_layout(tensor: Tensor, rules: Rules, mesh: Mesh) -> Layout:
 def ordered(atoms: frozenset[str] | set[str] | tuple[str, ...], mesh: Mesh) -> tuple[str, ...]:
     """Atoms in mesh order, innermost first."""
     return tuple(name for name in mesh.atoms if name in atoms)
+
+
+def weight_layout(weight: Weight, rules: Rules, mesh: Mesh) -> Layout:
+    """How a weight is used: each axis split by its strategy; an atom splits one axis, the first that claims it."""
+    over: dict[str, tuple[str, ...]] = {}
+    taken: set[str] = set()
+    for role in weight.roles:
+        atoms = tuple(a for a in rules.split_atoms(role, mesh) if a not in taken)
+        if atoms:
+            over[role] = atoms
+            taken.update(atoms)
+    return Layout(over)
 
 
 def reduction(

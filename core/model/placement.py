@@ -40,7 +40,19 @@ from .ops import (
     Pointwise,
     Sampling,
 )
-from .phase import ENGINES, Phase, Placed, Use, elements, ordered, reduction, routed_copies, stored_layout, width
+from .phase import (
+    ENGINES,
+    Phase,
+    Placed,
+    Use,
+    elements,
+    ordered,
+    reduction,
+    routed_copies,
+    stored_layout,
+    weight_layout,
+    width,
+)
 from .routing import combine, dispatch
 from .work import Collective, Direction, Step, Work
 
@@ -162,23 +174,15 @@ class Placer:
             if layout.atoms() < final.atoms():
                 self.layout[tensor.name] = final
 
-    def weight_layout(self, weight: Weight, free: frozenset[str] = frozenset()) -> Layout:
-        """How a weight is used: each axis split by its strategy; an atom splits one axis, the first that claims it."""
-        over: dict[str, tuple[str, ...]] = {}
-        taken = set(free)
-        for role in weight.roles:
-            atoms = tuple(a for a in self.rules.split_atoms(role, self.mesh) if a not in taken)
-            if atoms:
-                over[role] = atoms
-                taken.update(atoms)
-        return Layout(over)
+    def weight_layout(self, weight: Weight) -> Layout:
+        """How a weight is used under this placement's rules."""
+        return weight_layout(weight, self.rules, self.mesh)
 
     def contraction(self, op: Contraction) -> None:
         """Linear layers, of all tokens or of routed ones."""
         self.settle(op.x, op.name)
         weight = self.weight_layout(op.weight)
-        x_roles, w_roles = set(op.x.axes), set(op.weight.axes)
-        shared = [a for a in op.weight.axes if a in x_roles]
+        shared = [a for a in op.weight.axes if a in op.x.axes]
         summed = [a for a in shared if a not in op.out.axes]
         # The experts axis is walked in step by x (its routed copies) and the weight: no one has to be whole along it.
         aligned = frozenset(weight[EXPERTS])
@@ -189,10 +193,10 @@ class Placer:
                 x = x.with_axis(s.role, weight[s.role]) if weight[s.role] else x
         out = Layout({r: x[r] for r in x.over if r in op.out.roles and r not in weight.over})
         for a in op.out.axes:
-            if a in w_roles and weight[a.role] and a.role != EXPERTS:
+            if a in op.weight.axes and weight[a.role] and a.role != EXPERTS:
                 out = out.with_axis(a.role, weight[a.role])
         partial = frozenset(atom for s in summed for atom in weight[s.role])
-        flops, model, shape = self.product(op, x, weight, out)
+        flops, model, shape = self.product(op, x, weight)
         self.steps.append(
             Work(
                 op.name, "forward", shape["kind"], flops, model,
@@ -201,12 +205,10 @@ class Placer:
                 {k: v for k, v in shape.items() if k != "kind"}, ENGINES[op.weight.format], op.x.name,
             )
         )  # fmt: skip
-        self.uses.append(
-            Use(op, {op.x.name: x, op.weight.name: weight, op.out.name: out}, weight.atoms() - aligned)
-        )  # fmt: skip
+        self.uses.append(Use(op, {op.x.name: x, op.weight.name: weight, op.out.name: out}, weight.atoms() - aligned))
         self.write(op.out, out, partial)
 
-    def product(self, op: Contraction, x: Layout, weight: Layout, out: Layout) -> tuple[Expr, Expr, dict[str, Expr]]:
+    def product(self, op: Contraction, x: Layout, weight: Layout) -> tuple[Expr, Expr, dict[str, Expr]]:
         """FLOPs executed here, model FLOPs of the whole operation, and the matrix shape m·n·k with its kind."""
         summed = [a for a in op.weight.axes if a in op.x.axes and a not in op.out.axes]
         new = [a for a in op.weight.axes if a not in op.x.axes]

@@ -15,40 +15,40 @@ from .axes import BATCH, EXPERTS, QUERY, ROUTED, Tensor
 from .layout import Layout
 from .ops import Combine, Dispatch
 from .phase import Use, ordered, stored_layout
-from .work import Collective, Work
+from .work import Collective, Direction, Work
 
 if TYPE_CHECKING:
-    from sympy import Expr
-
     from .placement import Placer
 
 FLOP = unit_symbol("FLOP")
 
 
-def travelling(placer: Placer, tokens: Tensor, layout: Layout, whole: tuple[str, ...]) -> Expr:
-    """Elements of token copies that the busiest rank exchanges: top_k of each of its tokens, times the load skew.
+def exchange(
+    placer: Placer, name: str, op: str, direction: Direction, tokens: Tensor, layout: Layout
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """An all-to-all of token copies over the atoms of experts that split the tokens; those atoms, and the rest.
 
-    Where tokens are whole over ``whole`` atoms, each of those ranks handles its share of the copies.
+    The busiest rank exchanges top_k copies of each of its tokens, times the load skew; where tokens are whole over the
+    other atoms, each of those ranks handles its share of the copies.
     """
-    return placer.phase.load_skew * placer.count(tokens, layout) * symbol("top_k") / placer.mesh.degree(whole)
+    experts = placer.rules.split_atoms(EXPERTS, placer.mesh)
+    moved = tuple(a for a in experts if a in (*layout[BATCH], *layout[QUERY]))
+    whole = tuple(a for a in experts if a not in moved)
+    if moved:
+        size = placer.phase.load_skew * placer.count(tokens, layout) * symbol("top_k") / placer.mesh.degree(whole)
+        placer.steps.append(
+            Collective("all_to_all", name, op, direction, ordered(moved, placer.mesh), size, tokens.format)
+        )
+    return moved, whole
 
 
 def dispatch(placer: Placer, op: Dispatch) -> None:
     """Token copies to experts: all-to-all over atoms that split tokens; where tokens are whole, a local slice."""
     placer.settle(op.x, op.name)
     x = placer.stored(op.x)
+    _, whole = exchange(placer, op.x.name, op.name, "forward", op.x, x)
     experts = placer.rules.split_atoms(EXPERTS, placer.mesh)
-    token_atoms = (*x[BATCH], *x[QUERY])
-    moved = tuple(a for a in experts if a in token_atoms)
-    whole = tuple(a for a in experts if a not in token_atoms)
-    routed = Layout({ROUTED: (*experts, *(a for a in token_atoms if a not in experts))})
-    if moved:
-        placer.steps.append(
-            Collective(
-                "all_to_all", op.x.name, op.name, "forward", ordered(moved, placer.mesh),
-                travelling(placer, op.x, x, whole), op.x.format,
-            )
-        )  # fmt: skip
+    routed = Layout({ROUTED: (*experts, *(a for a in (*x[BATCH], *x[QUERY]) if a not in experts))})
     placer.steps.append(permuted(placer, op.name, op.x, x, op.out, routed))
     placer.uses.append(Use(op, {op.x.name: x, op.out.name: routed}, frozenset(whole)))
     placer.write(op.out, routed)
@@ -57,24 +57,15 @@ def dispatch(placer: Placer, op: Dispatch) -> None:
 def combine(placer: Placer, op: Combine) -> None:
     """Expert outputs back to their tokens: the mirror of dispatch, sums left open where tokens are whole."""
     routed = placer.stored(op.x)
-    experts = placer.rules.split_atoms(EXPERTS, placer.mesh)
     stream = stored_layout(op.out, placer.rules, placer.mesh)
-    token_atoms = (*stream[BATCH], *stream[QUERY])
     open_sums = placer.partial.get(op.x.name, frozenset())
-    if open_sums & set(token_atoms):  # copies are stored split by an atom they are partial over: settle first
+    # Copies that are stored split by an atom over which they are partial are settled first.
+    if open_sums & {*stream[BATCH], *stream[QUERY]}:
         settle_routed(placer, op)
         routed = placer.stored(op.x)
         open_sums = frozenset()
     placer.partial.pop(op.x.name, None)
-    moved = tuple(a for a in experts if a in token_atoms)
-    whole = tuple(a for a in experts if a not in token_atoms)
-    if moved:
-        placer.steps.append(
-            Collective(
-                "all_to_all", op.out.name, op.name, "forward", ordered(moved, placer.mesh),
-                travelling(placer, op.out, stream, whole), op.out.format,
-            )
-        )  # fmt: skip
+    moved, whole = exchange(placer, op.out.name, op.name, "forward", op.out, stream)
     out = stream if moved or not whole else stream.without(whole)
     placer.steps.append(permuted(placer, op.name, op.x, routed, op.out, out))
     placer.uses.append(Use(op, {op.x.name: routed, op.out.name: out}, frozenset(whole)))

@@ -147,8 +147,3 @@ def weights_over_stage(
     parts = [stage.embedding * total(embedding), tied_apart(stage, output, pick)]
     parts += [count * total(costs[block]) for block, count in stage.layers]
     return sympy.Add(*parts)
-
-
-def ones(names: Iterable[str]) -> Expr:
-    """The product of symbols."""
-    return sympy.Mul(*(symbol(name) for name in names))

@@ -9,7 +9,7 @@ stored whole. Every collective comes from the law; here parts are put in order a
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import sympy
@@ -199,10 +199,13 @@ def _shares(costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCo
 
 
 def _largest(
-    stages: tuple[Stage, ...], costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, member: object
+    stages: tuple[Stage, ...],
+    costs: dict[Block, BlockCost],
+    embedding: BlockCost,
+    output: BlockCost,
+    member: Callable[[WeightShare], bool],
 ) -> Expr:
     """Elements of the weights for which ``member`` holds, on the stage that has most of them."""
-    assert callable(member)
     sums = [
         weights_over_stage(s, costs, embedding, output, lambda w: w.elements if member(w) else sympy.Integer(0))
         for s in stages
@@ -318,8 +321,7 @@ def _ledger(
     micro_batches = symbol("micro_batches")
     in_flight = schedule.in_flight(stage.index, degree, micro_batches) if schedule else sympy.Integer(1)
 
-    def over(pick: object) -> Expr:
-        assert callable(pick)
+    def over(pick: Callable[[WeightShare], Expr]) -> Expr:
         return weights_over_stage(stage, costs, embedding, output, pick)
 
     state = width("master") + width("moment")

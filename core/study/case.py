@@ -17,7 +17,7 @@ from ..model.interfaces.strategy import Constraint, at_most, divides
 from ..records.hardware import Machine
 from ..records.numerics import Numerics, rate_of, serving_numerics, training_numerics
 from ..records.provenance import Quantity
-from .plan import Plan, applicable
+from .plan import Plan, all_options, applicable
 from .program import Program, program
 from .settings import SettingInfo, settings_for
 
@@ -181,8 +181,7 @@ def make_case(
     if extras and "mtp" not in graph.extras:
         raise UserError(f"--mtp: {graph.name} has no multi-token-prediction layer")
     plan = Plan(
-        task, graph, strategies, {o.name: chosen.get(o.name, o.default) for s in strategies for o in s.options
-                                  if task in o.tasks},
+        task, graph, strategies, {n: chosen.get(n, o.default) for n, o in all_options(strategies, task).items()},
         family, len(machine.node.tiers), str(chosen.get("recompute", "none")),
         chosen.get("attention", "fused") == "fused", extras,
     )  # fmt: skip

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from attrs import field, frozen
+from attrs import frozen
 
 from ..errors import PluginError
 from ..model.graph import ModelGraph
@@ -35,7 +35,6 @@ class Plan:
     recompute: str = "none"
     fused_attention: bool = True
     extras: tuple[str, ...] = ()
-    _made: dict[str, Any] = field(factory=dict, init=False, repr=False)
 
     @property
     def rules(self) -> Rules:
