@@ -52,25 +52,39 @@ class Leaf(Node):
 
     The formula's terms (compute, memory, link, latency, ...) name what binds the leaf and which resource it occupies.
     ``parameters``: the symbol that each parameter of the formula stands for here. ``resources``: which resource a
-    term occupies where its name does not say it (a link of which tier).
+    term occupies where its name does not say it (a link of which tier). ``factor`` and ``extra``: symbols of what the
+    software makes of it, a factor on the formula's time and seconds on the host beside it. ``slot``: the kind of
+    kernel whose measurements calibrate the formula.
     """
 
     formula: Formula
     inputs: Mapping[str, Expr]
     parameters: Mapping[str, str] = field(factory=dict)
     resources: Mapping[str, str] = field(factory=dict)
+    factor: str = field(default="", kw_only=True)
+    extra: str = field(default="", kw_only=True)
+    slot: str = field(default="", kw_only=True)
 
     def _values(self) -> dict[str, Any]:
         from .symbols import symbol
 
         return {**{p: symbol(name) for p, name in self.parameters.items()}, **self.inputs}
 
+    def _factor(self) -> Any:
+        from .symbols import symbol
+
+        return symbol(self.factor) if self.factor else 1
+
     def expression(self) -> Expr:
-        return self.formula.bind(**self._values()).expr
+        from .symbols import symbol
+
+        time = self._factor() * self.formula.bind(**self._values()).expr
+        return time + symbol(self.extra) if self.extra else time
 
     def busy(self) -> dict[str, Expr]:
         terms = self.formula.bind(**self._values()).terms
-        return {self.resources.get(name, name): expr for name, expr in terms.items() if name != LATENCY}
+        factor = self._factor()
+        return {self.resources.get(name, name): factor * expr for name, expr in terms.items() if name != LATENCY}
 
 
 @frozen(eq=False)
@@ -290,12 +304,21 @@ class TreeCompiler:
         defaults = {p.name: p.default for p in node.formula.parameters if p.name not in node.parameters}
         local.update({p: b.constant(value) for p, value in defaults.items()})
         local.update({p: b.input(name) for p, name in node.parameters.items()})
+        factor = b.input(node.factor) if node.factor else None
+
+        def scaled(slot: int) -> int:
+            return slot if factor is None else b.mul(factor, slot)
+
         for term, expr in node.formula.terms.items():
-            b.output(f"t{number}:{term}", b.expr(expr, local))
+            b.output(f"t{number}:{term}", scaled(b.expr(expr, local)))
         about = self.nodes[number]
         about["formula"] = node.formula.name
         about["text"] = node.formula.text()
         about["inputs"] = {name: self.text(expr) for name, expr in node.inputs.items()}
         about["parameters"] = dict(node.parameters)
         about["terms"] = list(node.formula.terms)
-        return b.expr(node.formula.expr, local)
+        about["software"] = [name for name in (node.factor, node.extra) if name]
+        if node.slot:
+            about["slot"] = node.slot
+        time = scaled(b.expr(node.formula.expr, local))
+        return b.add([time, b.input(node.extra)]) if node.extra else time

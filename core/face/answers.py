@@ -52,13 +52,27 @@ def answer_page(answer: Answer, infos: Infos, hint: str = "") -> list[Block]:
         blocks += obstacles(answer)
     if not laid_out(answer, infos):
         return [*blocks, Note("No figures: these numbers of devices and sequences cannot be laid out.")]
-    figures = tuple((label(key), figure_text(key, value)) for key, value in answer.figures.items())
-    blocks.append(Pairs(figures, "Figures" if answer.calibrated else "Figures (uncalibrated)"))
+    figures = tuple((label(key), with_interval(key, value, answer)) for key, value in answer.figures.items())
+    title = "Figures" if answer.calibrated else "Figures (uncalibrated)"
+    blocks.append(Pairs(figures, f"{title}, with 80 % intervals"))
     blocks += [memory_table(answer), *time_table(answer)]
     blocks += assumptions([answer])
     if hint:
         blocks.append(Note(f"formula: {hint}", "command"))
     return blocks
+
+
+def with_interval(key: str, value: object, answer: Answer) -> str:
+    """A figure and, where there is one, the range that 80 % of measurements are expected in."""
+    text = figure_text(key, value)
+    if key not in answer.intervals or value is None:
+        return text
+    low, high = (figure_text(key, bound) for bound in answer.intervals[key])
+    unit = text.partition(" ")[2]
+    # The unit is told once where all three share it.
+    if unit and low.endswith(f" {unit}") and high.endswith(f" {unit}"):
+        low = low.removesuffix(f" {unit}")
+    return f"{text}  ({low} to {high})"
 
 
 def headline(answer: Answer) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from ..model.interfaces.architecture import Architecture
     from ..model.interfaces.evidence import Claim
-    from ..model.interfaces.hardware import HardwareCatalog
+    from ..model.interfaces.hardware import FittedRecords, HardwareCatalog
     from ..model.interfaces.kernels import KernelFamily
     from ..model.interfaces.offload import OffloadPolicy
     from ..model.interfaces.scheduler import Scheduler
@@ -52,11 +52,11 @@ def _specified(hook: _Hook) -> _Hook:
 
 
 @_specified
-def slipstick_hardware() -> Sequence[HardwareCatalog | KernelFamily]:
-    """Bring accelerators, hosts, links and node forms, and the kernel formulas that price work on them.
+def slipstick_hardware() -> Sequence[HardwareCatalog | KernelFamily | FittedRecords]:
+    """Bring accelerators, hosts, links and node forms, the kernel formulas that price work on them, and fitted values.
 
     When called: the first time a machine or a kernel family is asked for.
-    Returns: catalogs (a name → a record, read when asked for) and kernel families.
+    Returns: catalogs (a name → a record, read when asked for), kernel families, collections of fitted records.
     Example: ``return [TomlCatalog(Path(__file__).parent / "chips", origin="acme")]``
     Errors: two plugins that bring the same name are refused by naming both.
     """

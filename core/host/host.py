@@ -11,14 +11,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from ..errors import PluginError, unknown
+from ..errors import PluginError, SlipstickError, unknown
 from . import hookspecs, manifest
 from .discovery import LOADERS, from_file, from_row, from_user_folder
-from .machines import RECORD_KINDS, Machines
+from .machines import RECORD_KINDS, Machines, is_path
 from .plugin import (
     HOOK_NAMES,
     HOOKS,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from ..model.interfaces.strategy import Strategy
     from ..model.interfaces.trace_reader import TraceReader
     from ..model.interfaces.transform import Transform
+    from ..records.fitted import FittedRecord
     from ..records.hardware import Machine
     from ..records.hardware_toml import Record
 
@@ -118,6 +120,25 @@ class Host:
         """The kernel families by name."""
         return self._by_name("kernel family")
 
+    def fitted(self, accelerator: str, folder: str = "") -> tuple[FittedRecord, ...]:
+        """Calibrated kernels of an accelerator, those that count most first.
+
+        ``folder``: where the accelerator's own file lies; records beside it come before a person's own folder, and
+        that before what plugins bring. Raises ``UserError`` for a file that is not sound.
+        """
+        from ..records.fitted_catalog import FittedCatalog
+
+        found = list(FittedCatalog(Path(folder) / "fitted", "beside").records(accelerator)) if folder else []
+        owners = [pair for several in self._owners("fitted records").values() for pair in several]
+        for plugin, records in sorted(owners, key=lambda pair: pair[0].origin != "user folder"):
+            try:
+                found += records.records(accelerator)
+            except SlipstickError:
+                raise
+            except Exception as error:
+                raise PluginError(f"plugin {plugin} failed to bring fitted records: {one_line(error)}") from error
+        return tuple(found)
+
     def architectures(self) -> dict[str, Architecture]:
         """The architectures by name."""
         return self._by_name("architecture")
@@ -150,6 +171,15 @@ class Host:
     def stacks(self) -> dict[str, Stack]:
         """The software stacks by name."""
         return self._by_name("stack")
+
+    def stack(self, name: str) -> Stack:
+        """The software stack that ``--stack`` names: by name, or the path of a .toml file of its coefficients."""
+        if is_path(name):
+            from ..model.recorded_stack import RecordedStack
+
+            return RecordedStack(Path(name).stem, Path(os.path.expanduser(name)))
+        found: Stack = self.get("stack", name)
+        return found
 
     def schedulers(self) -> dict[str, Scheduler]:
         """The serving schedulers by name."""
@@ -186,6 +216,10 @@ class Host:
         if len(owners[name]) > 1:
             raise clash(kind, name, [plugin for plugin, _ in owners[name]])
         return owners[name][0][1]
+
+    def owners(self, kind: str) -> dict[str, str]:
+        """Name of each object of a kind → the name of the plugin that brings it (the first, where several do)."""
+        return {name: several[0][0].name for name, several in self._owners(kind).items()}
 
     # --- hardware and models, by the names people use -------------------------------------------------------------
 

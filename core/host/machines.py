@@ -16,7 +16,8 @@ from .hookspecs import hookimpl
 from .plugin import Plugin, clash, one_line
 
 if TYPE_CHECKING:
-    from ..model.interfaces.hardware import HardwareCatalog
+    from ..model.interfaces.hardware import FittedRecords, HardwareCatalog
+    from ..model.interfaces.stack import Stack
     from ..records.hardware import Machine, Node
     from ..records.hardware_toml import Record
 
@@ -162,8 +163,17 @@ class UserHardware:
         self._folder = folder
 
     @hookimpl
-    def slipstick_hardware(self) -> Sequence[HardwareCatalog]:
-        """The records of the folder."""
+    def slipstick_hardware(self) -> Sequence[HardwareCatalog | FittedRecords]:
+        """The records of the folder, and the calibrated kernels in its folder ``fitted``."""
+        from ..records.fitted_catalog import FittedCatalog
         from ..records.hardware_toml import TomlCatalog
 
-        return [TomlCatalog(Path(self._folder), origin="user")]
+        folder = Path(self._folder)
+        return [TomlCatalog(folder, origin="user"), FittedCatalog(folder / "fitted", "user")]
+
+    @hookimpl
+    def slipstick_stacks(self) -> Sequence[Stack]:
+        """The software stacks that a person has calibrated, in the folder ``stacks``."""
+        from ..model.recorded_stack import RecordedStack
+
+        return [RecordedStack(path.stem, path) for path in sorted((Path(self._folder) / "stacks").glob("*.toml"))]

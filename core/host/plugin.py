@@ -41,6 +41,7 @@ HOOKS = (
         (
             ("hardware catalog", ".hardware:HardwareCatalog"),
             ("kernel family", ".kernels:KernelFamily"),
+            ("fitted records", ".hardware:FittedRecords"),
         ),
     ),
     Hook("slipstick_architectures", (("architecture", ".architecture:Architecture"),)),

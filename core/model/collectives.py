@@ -21,7 +21,7 @@ from attrs import frozen
 from ..algebra.cost import Choice, Leaf, Node, Overlap, Repeat
 from ..algebra.functions import functions
 from ..algebra.symbols import symbol
-from .interfaces.kernels import KernelFamily
+from .interfaces.kernels import KernelFamily, parameter_symbol
 from .mesh import Mesh
 from .phase import width
 from .work import Collective
@@ -104,10 +104,18 @@ def collective_node(collective: Collective, mesh: Mesh, network: Network, family
     n = mesh.degree(collective.atoms)
     sent = volume(collective, mesh)
 
+    slot = family.transfer_slot(collective.kind)
+    formula = family.transfer()
+    # A family with slots has parameters of each kind apart; one without has one set for all.
+    stand_for = {
+        name: parameter_symbol(name, slot) if slot else stated for name, stated in family.transfer_parameters().items()
+    }
+
     def leaf(name: str, bytes_: Expr, bandwidth: Expr, hops: Expr, latency: Expr, resource: str = "link") -> Leaf:
+        inputs = {"volume": bytes_, "bandwidth": bandwidth, "hops": hops, "latency": latency, "ranks": n}
         return Leaf(
-            name, family.transfer(), {"volume": bytes_, "bandwidth": bandwidth, "hops": hops, "latency": latency},
-            dict(family.transfer_parameters()), {"link": resource}, tags=tags,
+            name, formula, {key: value for key, value in inputs.items() if key in formula.inputs}, stand_for,
+            {"link": resource}, tags=tags, factor="collective_factor", slot=slot,
         )  # fmt: skip
 
     node: Node

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from ..algebra.cost import Choice, Leaf, Node, Sequence
 from .collectives import Network, collective_node
-from .interfaces.kernels import KernelFamily
+from .interfaces.kernels import ENGINE_OF_SLOT, ENGINES_APART, KernelFamily, parameter_symbol
 from .mesh import Mesh
 from .work import Alternatives, Collective, Step, Work, fused
 
@@ -17,8 +17,17 @@ from .work import Alternatives, Collective, Step, Work, fused
 def work_leaf(work: Work, family: KernelFamily, phase: str) -> Leaf:
     """One kernel."""
     priced = family.price(work)
+    slot, parameters = priced.slot, dict(priced.parameters)
+    if slot in ENGINE_OF_SLOT and work.engine in ENGINES_APART:
+        apart = f"{slot}.{work.engine}"
+        parameters = {p: parameter_symbol(p, apart) if s == parameter_symbol(p, slot) else s
+                      for p, s in parameters.items()}  # fmt: skip
+        slot = apart
     tags = {"phase": phase, "op": work.name, "direction": work.direction, "kind": work.kind}
-    return Leaf(work.name, priced.formula, priced.inputs, dict(priced.parameters), tags=tags)
+    return Leaf(
+        work.name, priced.formula, priced.inputs, parameters, tags=tags,
+        factor="time_factor", extra="kernel_overhead", slot=slot,
+    )  # fmt: skip
 
 
 def step_node(step: Step, family: KernelFamily, mesh: Mesh, network: Network, phase: str) -> Node:

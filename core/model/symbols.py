@@ -39,8 +39,20 @@ def _register() -> None:
     for name, latex, what in (
         ("step_overhead", "t_{step}", "time on the host for each step"),
         ("sequence_overhead", "t_{seq}", "time on the host for each sequence of a serving step"),
+        ("kernel_overhead", "t_{kernel}", "time between one kernel and the next that the software does not hide"),
     ):
-        register(SymbolInfo(name, latex, "s", what), OWNER)
+        register(SymbolInfo(name, latex, "s", what, default=0.0), OWNER)
+    for name, latex, what in (
+        ("time_factor", "f_{kernel}", "time of a kernel in the running software over its time measured alone"),
+        ("collective_factor", "f_{coll}", "time of a collective that stays exposed over its time measured alone"),
+        ("prefill_factor", "f_{pre}", "share of the prefills beside a decode step that its tokens wait for"),
+        ("gradient_exposed", "f_{grad}", "share of the gradient reduction that nothing hides"),
+    ):
+        register(SymbolInfo(name, latex, "1", what), OWNER)
+    register(SymbolInfo("device_units", "N_{SM}", "1", "processors of a device (SMs, cores)", 1, default=100.0), OWNER)
+    register(
+        SymbolInfo("device_cache", "C_{L2}", "B", "last-level cache of a device", default=40e6), OWNER
+    )
     register(SymbolInfo("memory_utilisation", "u", "1", "fraction of device memory that a server may use", 0, 1), OWNER)
     register(
         SymbolInfo("prefill_tokens", "n_{pre}", "1", "most tokens that one prefill pass computes at once", lower=1),

@@ -115,11 +115,15 @@ class Accelerator:
 
 @frozen
 class Machine:
-    """An accelerator in its node form: what ``--on`` names. ``host`` is None where the node names none."""
+    """An accelerator in its node form: what ``--on`` names. ``host`` is None where the node names none.
+
+    ``folder``: where the accelerator's file lies, for one that was given by its path.
+    """
 
     accelerator: Accelerator
     node: Node
     host: Host | None = None
+    folder: str = ""
 
     @property
     def name(self) -> str:

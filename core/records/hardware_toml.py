@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,7 +86,7 @@ def read_machine(path: Path, resolve: Resolve, node: str = "") -> Machine:
     if not isinstance(record, Accelerator):
         kind = next(name for name, known in _KIND_CLASSES.items() if isinstance(record, known))
         raise UserError(f"{place(path)}: kind: describes a {kind}; an accelerator is needed here")
-    return assemble(record, resolve, node)
+    return evolve(assemble(record, resolve, node), folder=str(path.parent))
 
 
 def assemble(accelerator: Accelerator, resolve: Resolve, node: str = "") -> Machine:
@@ -229,8 +230,8 @@ def _parameters(top: Table, sources: dict[str, Source]) -> dict[str, Quantity]:
     parameters: dict[str, Quantity] = {}
     table = top.table("parameters") or Table({}, "parameters", top.problems)
     for key in table.content:
-        if not key.isidentifier() or len(key) > 64:
-            table.add(key, "is no name of a parameter; letters, digits and '_' are")
+        if len(key) > 64 or not all(part.isidentifier() for part in re.split(r"[@.]", key)):
+            table.add(key, "is no name of a parameter; letters, digits and '_' are, and a slot after '@'")
             continue
         quantity = read_quantity(table, key, sources, None, 0.0, 1e30)
         if quantity is not None:

@@ -20,7 +20,7 @@ class TreeNode:
 
     ``seconds``: one execution; ``times``: how often it runs in the whole answer; ``share``: of the root's time;
     ``bound_by``: compute, memory, link, latency or host; ``formula``, ``inputs`` and ``parameters`` for a leaf;
-    ``chosen``: the winning variant of a choice.
+    ``chosen``: the winning variant of a choice; ``slot``: the kind of kernel whose measurements calibrate a leaf.
     """
 
     name: str
@@ -37,6 +37,7 @@ class TreeNode:
     chosen: str = ""
     tags: Mapping[str, str] = field(factory=dict)
     children: tuple[TreeNode, ...] = ()
+    slot: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """The node and everything below it."""
@@ -50,6 +51,8 @@ class TreeNode:
             found["inputs"] = {name: {"expression": e, "value": v} for name, (e, v) in self.inputs.items()}
             found["parameters"] = dict(self.parameters)
             found["terms"] = dict(self.terms)
+        if self.slot:
+            found["slot"] = self.slot
         if self.chosen:
             found["chosen"] = self.chosen
         if self.tags:
@@ -88,7 +91,9 @@ class Answer:
 
     ``figures``: name → value in SI units (the keys of the schema); ``ledger`` and ``stage``: the fullest stage;
     ``capacity``: bytes of one device; ``trees``: name → tree; ``setting``: every value that went in, defaults
-    included; ``assumptions``: lines to print with the answer.
+    included; ``assumptions``: lines to print with the answer. ``intervals``: figure → (low, high) that holds 80 % of
+    measurements; ``extrapolated``: what lies outside the measured ranges; ``kernels``: slot → the measurements behind
+    it and its share of the time.
     """
 
     task: str
@@ -106,6 +111,9 @@ class Answer:
     obstacles: tuple[Obstacle, ...] = ()
     calibrated: bool = False
     assumptions: tuple[str, ...] = ()
+    intervals: Mapping[str, tuple[float, float]] = field(factory=dict)
+    extrapolated: tuple[str, ...] = ()
+    kernels: Mapping[str, Mapping[str, Any]] = field(factory=dict)
 
     def to_json(self, *, tree: bool = True) -> dict[str, Any]:
         """The answer under the documented schema."""
@@ -119,7 +127,12 @@ class Answer:
                 {"reason": o.reason, **({"row": o.row} if o.row else {}), **({"remedy": o.remedy} if o.remedy else {})}
                 for o in self.obstacles
             ],
-            "calibrated": self.calibrated, "bound_by": self.bound_by, "assumptions": list(self.assumptions),
+            "intervals": {
+                name: {"low": low, "high": high, "level": 0.8} for name, (low, high) in self.intervals.items()
+            },
+            "calibrated": self.calibrated, "extrapolated": list(self.extrapolated),
+            "calibration": {slot: dict(known) for slot, known in self.kernels.items()},
+            "bound_by": self.bound_by, "assumptions": list(self.assumptions),
         }  # fmt: skip
         if tree:
             found["tree"] = {name: node.to_json() for name, node in self.trees.items()}

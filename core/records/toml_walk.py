@@ -51,8 +51,8 @@ def place(path: Path) -> str:
     return text if len(text) <= 160 else "…" + text[-160:]
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """The top table of the TOML file at ``path``.
+def read_toml(path: Path, most: int = MAX_BYTES) -> dict[str, Any]:
+    """The top table of the TOML file at ``path``, of at most ``most`` bytes.
 
     Raises ``UserError`` for whatever is not a small, regular, well-formed TOML file in UTF-8.
     """
@@ -63,18 +63,18 @@ def read_toml(path: Path) -> dict[str, Any]:
             raise UserError(f"{where}: is a folder; a TOML file is needed")
         if not stat.S_ISREG(about.st_mode):
             raise UserError(f"{where}: is not a regular file; a TOML file is needed")
-        if about.st_size > MAX_BYTES:
+        if about.st_size > most:
             size = format_si(float(about.st_size), "B")
-            raise UserError(f"{where}: {size} is too large for a record, at most {MAX_BYTES // 1024} KiB")
+            raise UserError(f"{where}: {size} is too large for a record, at most {most // 1024} KiB")
         with path.open("rb") as stream:
-            raw = stream.read(MAX_BYTES + 1)
+            raw = stream.read(most + 1)
     except FileNotFoundError:
         raise UserError(f"{where}: no such file") from None
     except (OSError, ValueError) as error:  # ValueError: a null byte in the path
         reason = getattr(error, "strerror", None) or "not a path"
         raise UserError(f"{where}: cannot be read ({reason})") from None
-    if len(raw) > MAX_BYTES:
-        raise UserError(f"{where}: too large for a record, at most {MAX_BYTES // 1024} KiB")
+    if len(raw) > most:
+        raise UserError(f"{where}: too large for a record, at most {most // 1024} KiB")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -11,6 +11,7 @@ from typing import Any
 from ..algebra.units import format_si
 from ..records.prediction import Answer, LedgerRow, Obstacle
 from .case import Case, is_broken
+from .intervals import Confidence, confidence
 from .tree import valued_tree
 
 SECONDS_PER_DAY = 86_400.0
@@ -34,10 +35,14 @@ def answer(case: Case, settings: Mapping[str, Any]) -> Answer:
     trees = {name: valued_tree(case.program, root, out, parameters) for name, root in case.program.roots.items()}
     main = trees["step" if case.task == "train" else "tpot"]
     obstacles = tuple(find_obstacles(case, settings, values, figures, ledger, peak))
+    sizes = {"peak": peak, "capacity": case.machine.accelerator.memory, "kv_cache": 0.0}
+    sizes.update({row.name: row.bytes for row in ledger if row.name == "kv_cache"})
+    trust = confidence(case, trees, figures, sizes)
     return Answer(
         case.task, case.graph.name, case.machine.name, shown_setting(case, values), figures, ledger,
         described["label"], peak, case.machine.accelerator.memory, trees, main.bound_by, not obstacles, obstacles,
-        case.calibrated, tuple(assumption_lines(case, values)),
+        trust.calibrated, tuple(assumption_lines(case, values, trust)), trust.intervals, trust.extrapolated,
+        trust.kernels,
     )  # fmt: skip
 
 
@@ -188,17 +193,38 @@ def feasible_mask(case: Case, values: Mapping[str, Any]) -> tuple[Any, dict[str,
     return open_, reasons
 
 
-def assumption_lines(case: Case, values: Mapping[str, Any]) -> list[str]:
-    """What a reader has to know beside the figures."""
-    lines = list(case.assumptions)
-    if not case.calibrated:
+def trust_lines(case: Case, trust: Confidence) -> list[str]:
+    """What was measured and what is only stated, in two or three lines."""
+    measured = {slot: known for slot, known in trust.kernels.items() if known["calibrated"]}
+    lines = []
+    if measured:
+        told = ", ".join(
+            f"{slot} {known['held_out_error']['median']:.0%}" if "held_out_error" in known else slot
+            for slot, known in sorted(measured.items(), key=lambda pair: -float(pair[1]["share"]))
+        )
+        lines.append(f"kernels calibrated on measurements (median held-out error): {told}")
+    others = [slot for slot in trust.kernels if slot not in measured and slot != "host"]
+    if others and measured:
+        lines.append(f"at stated efficiencies, not measured: {', '.join(others)}")
+    elif others:
         stated = ("compute_efficiency", "memory_efficiency", "link_efficiency")
         told = ", ".join(
             f"{name.removeprefix('compute_efficiency@').removesuffix('_efficiency')} {quantity.value:g}"
             for name, quantity in case.coefficients.items()
             if name.startswith(stated)
+            and name.partition("@")[2] in ("", *trust.kernels, "gemm", "grouped_gemm", "attention", "pointwise")
         )
         lines.append(f"uncalibrated: datasheet rates times stated efficiencies ({told})")
+    if not case.calibrated:
+        name = case.stack.name if case.stack is not None else "none"
+        lines.append(f"software: {name}" + (", which costs no time" if name == "ideal" else ", not calibrated"))
+    lines += [f"extrapolated: {line}" for line in trust.extrapolated]
+    return lines
+
+
+def assumption_lines(case: Case, values: Mapping[str, Any], trust: Confidence) -> list[str]:
+    """What a reader has to know beside the figures."""
+    lines = [*case.assumptions, *trust_lines(case, trust)]
     if case.plan.recompute == "selective" and case.plan.fused_attention:
         lines.append("selective recomputation frees nothing beside fused attention: it only costs time")
     if case.task == "train" and case.plan.fused_attention:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import sympy
 
-from ..algebra.cost import Node, Repeat, Sequence
+from ..algebra.cost import Leaf, Node, Repeat, Sequence
+from ..algebra.formula import Formula
 from ..algebra.functions import functions
 from ..algebra.symbols import symbol
 from ..model import symbols as _registered  # noqa: F401  # registers the law's symbols
@@ -26,6 +27,29 @@ from .plan import Plan
 
 if TYPE_CHECKING:
     from sympy import Expr
+
+
+HOST = Formula(
+    "host step",
+    inputs={"step_overhead": "s", "sequence_overhead": "s", "sequences": "1"},
+    parameters=(),
+    build=lambda n: (
+        n.step_overhead + n.sequences * n.sequence_overhead,
+        {"host": n.step_overhead + n.sequences * n.sequence_overhead},
+    ),
+    unit="s",
+    source="defined here: time of the software for one step",
+)
+
+
+def host_leaf(phase: str, sequences: Expr) -> Leaf:
+    """Time on the host for one step that no device work hides."""
+    return Leaf(
+        "host", HOST,
+        {"step_overhead": symbol("step_overhead"), "sequence_overhead": symbol("sequence_overhead"),
+         "sequences": sequences},
+        tags={"phase": phase, "kind": "host"},
+    )  # fmt: skip
 
 
 def setting_of(plan: Plan) -> Setting:

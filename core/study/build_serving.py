@@ -16,8 +16,7 @@ import sympy
 from attrs import evolve, frozen
 
 from ..algebra.compile import Builder
-from ..algebra.cost import Leaf, Node, Pipelined, Repeat, Sequence, TreeCompiler
-from ..algebra.formula import Formula
+from ..algebra.cost import Node, Pipelined, Repeat, Sequence, TreeCompiler
 from ..algebra.functions import functions
 from ..algebra.symbols import symbol
 from ..model.axes import BATCH, CONTEXT, QUERY, Tensor
@@ -29,7 +28,7 @@ from ..model.memory import Ledger, Row, compile_ledgers
 from ..model.ops import Attention
 from ..model.phase import Phase, width
 from ..model.stages import Stage, candidate_stages, kinds, whole_model
-from .build import expert_skew, setting_of, stage_degree, stage_node, stored_weights, weights_over_stage
+from .build import expert_skew, host_leaf, setting_of, stage_degree, stage_node, stored_weights, weights_over_stage
 from .build_training import boundary
 from .plan import Plan
 from .program import Program
@@ -38,19 +37,6 @@ if TYPE_CHECKING:
     from sympy import Expr
 
 ORDER = ("input_tokens", "output_tokens", "tp", "ep", "pp", "dp", "concurrency")
-
-HOST = Formula(
-    "host step",
-    inputs={"step_overhead": "s", "sequence_overhead": "s", "sequences": "1"},
-    parameters=(),
-    build=lambda n: (
-        n.step_overhead + n.sequences * n.sequence_overhead,
-        {"host": n.step_overhead + n.sequences * n.sequence_overhead},
-    ),
-    unit="s",
-    source="defined here: time of the serving software for one step",
-)
-
 
 @frozen(eq=False)
 class PassModel:
@@ -107,19 +93,18 @@ def serving_model(plan: Plan) -> ServingModel:
         ),
     )  # fmt: skip
     sequences = f.cdiv(concurrency, replicas)
-    host = Leaf(
-        "host", HOST,
-        {"step_overhead": symbol("step_overhead"), "sequence_overhead": symbol("sequence_overhead"),
-         "sequences": f.cdiv(concurrency, replicas * degree)},
-        tags={"phase": "decode", "kind": "host"},
-    )  # fmt: skip
+    host = host_leaf("decode", f.cdiv(concurrency, replicas * degree))
     # Groups follow one another through the stages, as many as there are stages or, with fewer sequences, as those. One
     # group's next token waits for its last one, a whole trip and all groups ago; that cycle or the slowest stage sets
     # the pace.
     groups = degree if degree == 1 else f.fmin(degree, sequences)
     cycle = Repeat("trip through all stages, shared by the groups in flight", 1 / groups, decode.through)
     trip = Pipelined("decode step", groups, decode.through, (cycle, *decode.periods), steady=True)
-    tpot = Sequence("time per output token", (host, trip))
+    # A request that ends makes room for a prompt; its prefill runs between decode steps, which wait for it.
+    joined = Repeat(
+        "prefills between decode steps", symbol("prefill_factor") * (sequences - 1) / generated, prefill.through
+    )
+    tpot = Sequence("time per output token", (host, trip, joined))
     ttft = Sequence("time to first token", (evolve(host, tags={"phase": "prefill", "kind": "host"}), prefill.through))
     ledgers = tuple(_ledger(setting, prefill, decode, stage) for stage in stages)
     per_sequence = [_kept(setting, decode, stage, prompt + generated) for stage in stages]
@@ -218,9 +203,10 @@ def build_serving(plan: Plan) -> Program:
     refill = builder.max([compiler.slot(p) for p in model.prefill.periods])
     builder.output("refill", refill)
     concurrency, generated = builder.input("concurrency"), builder.input("output_tokens")
-    sequences = builder.expr(model.sequences)
-    # A replica makes every sequence's tokens in turn with the prefills of those that follow.
-    cycle = builder.add([builder.mul(generated, tpot), builder.mul(sequences, refill)])
+    # A replica makes every sequence's tokens in turn with the prefills of those that follow, unless a token's time
+    # has these in it.
+    apart = builder.expr(functions().fmax(0, 1 - symbol("prefill_factor")) * model.sequences)
+    cycle = builder.add([builder.mul(generated, tpot), builder.mul(apart, refill)])
     builder.output("output_tokens_per_s", builder.div(builder.mul(concurrency, generated), cycle))
     builder.output("kv_capacity_tokens", builder.expr(model.capacity_tokens))
     builder.output("max_concurrency", builder.expr(model.max_concurrency))

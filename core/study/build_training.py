@@ -32,6 +32,7 @@ from ..model.work import Collective, Work
 from .build import (
     copies,
     expert_skew,
+    host_leaf,
     over_stage,
     setting_of,
     stage_atoms,
@@ -182,7 +183,8 @@ def _step(
         )
         reductions.append(collective_node(shared, mesh, network, family, phase.name))
     if reductions:
-        parts.append(Sequence("reduce gradients", tuple(reductions)))
+        exposed = symbol("gradient_exposed")
+        parts.append(Repeat("reduce gradients", exposed, Sequence("gradient reduction", tuple(reductions))))
     parts.append(_update(setting, phase, costs, embedding, output, stages))
     gathers = [
         collective_node(c, mesh, network, family, phase.name)
@@ -190,6 +192,7 @@ def _step(
     ]
     if gathers:
         parts.append(Sequence("gather updated weights", tuple(gathers)))
+    parts.append(host_leaf(phase.name, sympy.Integer(0)))
     return Sequence("step", tuple(parts))
 
 

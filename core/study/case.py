@@ -11,18 +11,25 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
+from ..algebra.symbols import TABLE
 from ..errors import UserError, unknown
+from ..model import symbols as _registered  # noqa: F401  # registers the law's symbols
 from ..model.graph import ModelGraph
+from ..model.interfaces.kernels import stated_parameters
+from ..model.interfaces.stack import COEFFICIENTS, NEUTRAL, Stack
 from ..model.interfaces.strategy import Constraint, at_most, divides
 from ..records.hardware import Machine
 from ..records.numerics import Numerics, rate_of, serving_numerics, training_numerics
-from ..records.provenance import Quantity
+from ..records.provenance import Quantity, Source
+from .calibration import Trust, calibration
 from .plan import Plan, all_options, applicable
 from .program import Program, program
 from .settings import SettingInfo, settings_for
 
 if TYPE_CHECKING:
     from ..host.host import Host
+
+NO_COST = Source("default", "no cost, where a stack states none", "docs/stacks.md", "2026-11-30", "default")
 
 SEQUENCE = 8192
 """Default training sequence [tokens], where the model's maximum is not lower (DESIGN: stated in every output)."""
@@ -42,6 +49,8 @@ class Case:
     coefficients: dict[str, Quantity]
     assumptions: list[str]
     calibrated: bool = False
+    trust: Mapping[str, Trust] = field(factory=dict)
+    stack: Stack | None = None
     _program: Program | None = field(default=None, init=False, repr=False)
 
     @property
@@ -175,7 +184,7 @@ def make_case(
     chosen.update({name: value for name, value in structure.items() if value is not None})
     accelerator = machine.accelerator
     family = host.get("kernel family", accelerator.kernels)
-    stack = host.get("stack", str(chosen.get("stack", "ideal")))
+    stack = host.stack(str(chosen.get("stack", "ideal")))
     strategies = applicable(host.strategies().values(), graph.sizes)
     extras = ("mtp",) if chosen.get("mtp") else ()
     if extras and "mtp" not in graph.extras:
@@ -212,15 +221,31 @@ def make_case(
     span = reachable(machine)
     if span is not None:
         fixed["reachable_devices"] = float(span)
-    coefficients = dict(family.defaults())
-    coefficients.update(stack.coefficients(task, accelerator.name))
+    if accelerator.units is not None:
+        fixed["device_units"] = accelerator.units.value
+    if accelerator.cache is not None:
+        fixed["device_cache"] = accelerator.cache.value
+    for name in ("device_units", "device_cache"):
+        default = TABLE.info(name).default
+        fixed.setdefault(name, default if default is not None else 1.0)
+    found = calibration(
+        family, host.fitted(accelerator.name, machine.folder), numerics, stack.kernel_sources(task), fixed
+    )
+    coefficients = stated_parameters(family)
+    coefficients.update(found.values)
+    own = stack.coefficients(task, accelerator.name)
+    coefficients.update({n: Quantity(v, COEFFICIENTS[n][0], NO_COST, f"{v:g}") for n, v in NEUTRAL.items()})
+    coefficients.update(own)
     for name, quantity in accelerator.parameters.items():
         if name not in coefficients:
             raise unknown(f"parameter of {accelerator.name}", name, coefficients)
         coefficients[name] = quantity
     fixed.update({name: quantity.value for name, quantity in coefficients.items()})
     fixed["load_skew"] = 1.0
-    return Case(task, graph, machine, plan, numerics, chosen, fixed, coefficients, assumptions, stack.calibrated)
+    return Case(
+        task, graph, machine, plan, numerics, chosen, fixed, coefficients, assumptions,
+        stack.calibrated_for(task, accelerator.name), found.slots, stack,
+    )  # fmt: skip
 
 
 __all__ = ["SEQUENCE", "Case", "is_broken", "make_case", "reachable"]

@@ -68,7 +68,7 @@ def derive(
     if len(found) != 1 or not is_plain(found[0][1]):
         raise UserError("derive takes one value for every setting, no lists, ranges or ?")
     case, numeric = found[0]
-    expression = figure_expression(case, ALIASES.get(figure, figure))
+    expression = figure_expression(case, ALIASES.get(figure, figure), (by,))
     values = case.complete(numeric)
     names = sorted(name for name in map(str, expression.free_symbols) if values.get(name) is not None)  # no units
     # A setting that the formula's symbols follow from (the global batch sets the micro-batches) is one of them too.

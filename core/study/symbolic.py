@@ -13,6 +13,7 @@ import sympy
 from ..algebra.functions import functions
 from ..algebra.symbols import UNIT_SYMBOLS, symbol
 from ..errors import unknown
+from ..model.interfaces.stack import NEUTRAL
 from .case import Case
 
 if TYPE_CHECKING:
@@ -28,12 +29,22 @@ SERVING_FIGURES = (
 )  # fmt: skip
 
 
-def figure_expression(case: Case, name: str) -> Expr:
-    """A figure as an expression of named symbols. Errors: UserError for a figure that the task does not have."""
+SOFTWARE = ("time_factor", "kernel_overhead", "collective_factor", "prefill_factor", "gradient_exposed")
+"""What stands in every leaf or loop for the software; of no interest where the stack costs nothing."""
+
+
+def figure_expression(case: Case, name: str, keep: tuple[str, ...] = ()) -> Expr:
+    """A figure as an expression of named symbols.
+
+    Coefficients of the stack that say "no cost" are left out, but for those in ``keep``.
+    Errors: UserError for a figure that the task does not have.
+    """
     names = TRAINING_FIGURES if case.task == "train" else SERVING_FIGURES
     if name not in names:
         raise unknown("figure", name, names)
-    return _training(case, name) if case.task == "train" else _serving(case, name)
+    found = _training(case, name) if case.task == "train" else _serving(case, name)
+    idle = [n for n in SOFTWARE if n not in keep and case.fixed[n] == NEUTRAL[n]]
+    return found.xreplace({symbol(n): sympy.Integer(int(NEUTRAL[n])) for n in idle})
 
 
 def _training(case: Case, name: str) -> Expr:
@@ -77,7 +88,8 @@ def _serving(case: Case, name: str) -> Expr:
     generated = symbol("output_tokens")
     if name == "tokens_per_s_per_request":
         return 1 / tpot
-    cycle = generated * tpot + model.sequences * refill
+    apart = functions().fmax(0, 1 - symbol("prefill_factor")) * model.sequences
+    cycle = generated * tpot + apart * refill
     if name == "request_s":
         return cycle
     rate = symbol("concurrency") * generated / cycle

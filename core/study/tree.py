@@ -52,7 +52,7 @@ def valued_tree(program: Program, root: int, values: Mapping[str, float], parame
             node.get("formula", ""), node.get("text", ""),
             {name: (text, float(values[f"t{number}.{name}"])) for name, text in node.get("inputs", {}).items()},
             {name: float(parameters[s]) for name, s in node.get("parameters", {}).items() if s in parameters},
-            terms, chosen, node.get("tags", {}), tuple(children),
+            terms, chosen, node.get("tags", {}), tuple(children), node.get("slot", ""),
         )  # fmt: skip
 
     return visit(root, 1.0)

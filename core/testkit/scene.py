@@ -14,7 +14,8 @@ from attrs import field, frozen
 from ..algebra.formula import Formula
 from ..algebra.symbols import symbol
 from ..model.graph import ModelGraph
-from ..model.interfaces.kernels import KernelFamily, Priced
+from ..model.interfaces.kernels import KernelFamily, Priced, stated_parameters
+from ..model.interfaces.stack import NEUTRAL
 from ..model.interfaces.strategy import Strategy
 from ..model.layout import Rules, Split
 from ..model.mesh import Dimension
@@ -173,8 +174,9 @@ class Scene:
         numerics = training_numerics("bf16")
         values: dict[str, Any] = {name: float(size) for name, size in self.graph.sizes.items()}
         values |= {f"{role}_width": width for role, width in numerics.widths.items()}
-        values |= {**RATES, "hbm_bandwidth": 3e12, "reserve": 1e9, "load_skew": 1.0}
-        values |= {name: float(quantity) for name, quantity in self.family.defaults().items()}
+        values |= {**RATES, **NEUTRAL, "hbm_bandwidth": 3e12, "reserve": 1e9, "load_skew": 1.0}
+        values |= {"device_units": 128.0, "device_cache": 5e7}
+        values |= {name: float(quantity) for name, quantity in stated_parameters(self.family).items()}
         for i, (span, bandwidth, latency) in enumerate(TIERS):
             values |= {f"tier_span_{i}": span, f"tier_bandwidth_{i}": bandwidth, f"tier_latency_{i}": latency}
         values |= {"dp": 1, "micro_batch": 1, "micro_batches": 1, "sequence": 512}

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from slipstick.core.host.hookspecs import hookimpl
-from slipstick.core.model.interfaces.stack import COEFFICIENTS, Stack
+from slipstick.core.model.interfaces.stack import COEFFICIENTS, NEUTRAL, Stack
 from slipstick.core.records.provenance import Quantity, Source
 
 STATED = Source("default", "stated default of the ideal stack", "docs/efficiency.md", "2026-11-30", "default")
 
-VALUES = {
-    "train": {"reserve": 1.0e9, "memory_utilisation": 1.0, "step_overhead": 0.0, "sequence_overhead": 0.0,
-              "prefill_tokens": 8192.0},
-    "serve": {"reserve": 1.0e9, "memory_utilisation": 0.9, "step_overhead": 0.0, "sequence_overhead": 0.0,
-              "prefill_tokens": 8192.0},
-}  # fmt: skip
+VALUES: dict[str, dict[str, float]] = {
+    "train": {**NEUTRAL, "reserve": 1.0e9},
+    "serve": {**NEUTRAL, "reserve": 1.0e9, "memory_utilisation": 0.9},
+}
 
 
 class Ideal(Stack):

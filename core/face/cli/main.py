@@ -42,6 +42,10 @@ BUILT_IN: dict[str, tuple[str, str]] = {
         "The formula of one quantity, and its derivative by one symbol.",
     ),
     "diff": ("slipstick.core.face.cli.diff:command", "What differs between the answers to two saved scenarios."),
+    "validate": (
+        "slipstick.core.face.cli.validate:command",
+        "Predicted beside measured: the evidence of plugins, or files of measured points.",
+    ),
     "hardware": (
         "slipstick.core.face.cli.hardware:command",
         "List, show and validate accelerators, hosts, links and nodes.",

@@ -20,10 +20,11 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import Protocol, runtime_checkable
 
+from ...records.fitted import FittedRecord
 from ...records.hardware_toml import Record, Resolve
 from .kernels import KernelFamily
 
-__all__ = ["KINDS", "HardwareCatalog", "KernelFamily"]
+__all__ = ["KINDS", "FittedRecords", "HardwareCatalog", "KernelFamily"]
 
 KINDS = ("accelerator", "host", "link", "node")
 """The kinds of record of a catalog."""
@@ -56,3 +57,20 @@ class HardwareCatalog(Protocol):
     @abstractmethod
     def aliases(self, kind: str) -> dict[str, str]:
         """Other name → name of the records of ``kind``; asked only when a name is not found."""
+
+
+@runtime_checkable
+class FittedRecords(Protocol):
+    """Calibrated parameters of kernels by accelerator; ``FittedCatalog``, on the floor below, reads them from TOML."""
+
+    @property
+    @abstractmethod
+    def name(self) -> str:
+        """The name of this collection, unique among all plugins."""
+
+    @abstractmethod
+    def records(self, accelerator: str) -> tuple[FittedRecord, ...]:
+        """The records of an accelerator, by its name in slipstick; empty where there is none.
+
+        Raises ``UserError`` for a file that is not sound.
+        """

@@ -57,15 +57,47 @@ if TYPE_CHECKING:
     from ...algebra.formula import Formula
     from ...records.provenance import Quantity
     from ..work import Work
+    from .trace_reader import TraceRow
 
 
 @frozen
 class Priced:
-    """A formula with the expressions of its inputs, and the symbol that each of its parameters stands for."""
+    """A formula with the expressions of its inputs, and the symbol that each of its parameters stands for.
+
+    ``slot``: the kind of kernel whose measurements calibrate the formula (a key of the family's ``slots``).
+    """
 
     formula: Formula
     inputs: Mapping[str, Expr]
     parameters: Mapping[str, str] = field(factory=dict)
+    slot: str = ""
+
+
+@frozen
+class Part:
+    """A measured kernel as the family sees it: the ``slot`` and a value for every input of the slot's formula."""
+
+    slot: str
+    inputs: Mapping[str, float]
+
+
+ENGINE_OF_SLOT = {"gemm": "gemm", "grouped_gemm": "expert", "attention.context": "attention",
+                  "attention.decode": "attention", "attention.backward": "attention", "latent.context": "attention",
+                  "latent.decode": "attention"}  # fmt: skip
+"""Slot → the engine whose number format its kernels usually run in."""
+
+ENGINES_APART = ("high",)
+"""Engines that run kernels of a slot in another format than usual (what quantisation leaves alone): those kernels have
+parameters of their own, under the slot's name with the engine after a dot."""
+
+
+def parameter_symbol(parameter: str, slot: str) -> str:
+    """The symbol that a parameter of a slot's formula stands for.
+
+    >>> parameter_symbol("launch", "attention.decode")
+    'launch@attention.decode'
+    """
+    return f"{parameter}@{slot}"
 
 
 class KernelFamily(ABC):
@@ -84,13 +116,39 @@ class KernelFamily(ABC):
     def price(self, work: Work) -> Priced:
         """The formula that prices one kernel, bound to this work."""
 
+    def slots(self) -> Mapping[str, Formula]:
+        """Slot → the formula that measurements of it calibrate; a fitted record fills ``parameter@slot``.
+
+        Work: gemm, grouped_gemm, attention.context, attention.decode, ...; collectives under their kind (all_reduce).
+        A family without slots can't be calibrated.
+        """
+        return {}
+
+    def measured(self, row: TraceRow, machine: Mapping[str, float]) -> tuple[Part, ...]:
+        """The kernels whose times add up to a measured row; empty where the family has no formula for it.
+
+        ``machine``: rate [FLOP/s, in the row's number format], vector_rate [FLOP/s], bandwidth [B/s, device memory],
+        units, cache [B], link_bandwidth [B/s], link_latency [s].
+        """
+        return ()
+
+    def transfer_slot(self, kind: str) -> str:
+        """The slot of a collective of ``kind`` (all_reduce, all_gather, reduce_scatter, all_to_all, send), "" for none.
+
+        Its formula is ``transfer``; a family with slots has the parameters of each kind apart.
+        """
+        return ""
+
     @abstractmethod
     def transfer(self) -> Formula:
-        """The formula of one transfer: inputs volume [B], bandwidth [B/s], hops [1], latency [s] (per hop)."""
+        """The formula of one transfer: inputs volume [B], bandwidth [B/s], hops [1], latency [s] (per hop).
+
+        It may also take ``ranks`` [1], the members of the group. With no hop it costs nothing.
+        """
 
     @abstractmethod
     def transfer_parameters(self) -> Mapping[str, str]:
-        """The symbol that each parameter of ``transfer`` stands for."""
+        """The symbol that each parameter of ``transfer`` stands for, where its kind of collective has no slot."""
 
     @abstractmethod
     def defaults(self) -> Mapping[str, Quantity]:
@@ -99,3 +157,14 @@ class KernelFamily(ABC):
     @abstractmethod
     def formulas(self) -> tuple[Formula, ...]:
         """All formulas of the family."""
+
+
+def stated_parameters(family: KernelFamily) -> dict[str, Quantity]:
+    """The family's stated values, for every slot and for kernels of a slot that another engine runs."""
+    stated = dict(family.defaults())
+    for slot in ENGINE_OF_SLOT:
+        for name, quantity in family.defaults().items():
+            parameter, _, own = name.partition("@")
+            if own == slot and slot in family.slots():
+                stated.update({parameter_symbol(parameter, f"{slot}.{engine}"): quantity for engine in ENGINES_APART})
+    return stated

@@ -32,11 +32,30 @@ from ...records.provenance import Quantity
 COEFFICIENTS: dict[str, tuple[str, str]] = {
     "reserve": ("B", "device memory that driver, communicators and runtime keep for themselves"),
     "memory_utilisation": ("1", "fraction of device memory that a server may use"),
+    "time_factor": ("1", "time of a kernel in the running software over its time measured alone"),
+    "kernel_overhead": ("s", "time between one kernel and the next that nothing hides"),
+    "collective_factor": ("1", "time of a collective that stays exposed over its time measured alone"),
     "step_overhead": ("s", "time on the host for each step that no device work hides"),
     "sequence_overhead": ("s", "time on the host for each sequence of a serving step"),
+    "prefill_factor": ("1", "share of the prefills beside a decode step that its tokens wait for"),
     "prefill_tokens": ("1", "most tokens of a prompt computed at once"),
+    "gradient_exposed": ("1", "share of the gradient reduction that nothing hides"),
 }
 """The coefficients a stack may give: symbol → unit and meaning."""
+
+NEUTRAL: dict[str, float] = {
+    "reserve": 0.0,
+    "memory_utilisation": 1.0,
+    "time_factor": 1.0,
+    "kernel_overhead": 0.0,
+    "collective_factor": 1.0,
+    "step_overhead": 0.0,
+    "sequence_overhead": 0.0,
+    "prefill_factor": 0.0,
+    "prefill_tokens": 8192.0,
+    "gradient_exposed": 1.0,
+}
+"""What a coefficient is where a stack does not give it: no cost."""
 
 
 class Stack(ABC):
@@ -48,3 +67,25 @@ class Stack(ABC):
     @abstractmethod
     def coefficients(self, task: str, accelerator: str) -> Mapping[str, Quantity]:
         """Symbol → value with its source, for ``task`` ("train" or "serve") on an accelerator."""
+
+    def calibrated_for(self, task: str, accelerator: str) -> bool:
+        """Whether the coefficients were fitted to runs on this accelerator."""
+        return self.calibrated
+
+    def kernel_sources(self, task: str) -> tuple[str, ...]:
+        """Whose kernels the software runs: names of engines or libraries of fitted records, the preferred ones first.
+
+        Where none of them was measured on an accelerator another one stands in, and the answer says so.
+        """
+        return ()
+
+    def spread(self, task: str, accelerator: str, figure: str) -> float | None:
+        """Standard deviation of ln(measured/predicted) of a figure over runs that the coefficients were not fitted to.
+
+        None where nobody has compared. It holds everything that kernels do not explain.
+        """
+        return None
+
+    def standing(self, task: str, accelerator: str) -> str:
+        """Why the coefficients are a stand-in for this accelerator, in words; "" where they were fitted for it."""
+        return ""

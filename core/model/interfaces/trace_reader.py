@@ -47,9 +47,38 @@ from typing import ClassVar
 from attrs import field, frozen
 
 from ...errors import PluginError, UserError, shown
+from ...records.measured import MeasuredPoint
 
 HEAD = 4096
 """Bytes at the beginning of a file that a reader sees before it says whether the file is its own."""
+
+SHAPES: dict[str, tuple[str, ...]] = {
+    "gemm": ("m", "n", "k"),
+    "grouped_gemm": ("tokens", "hidden", "ffn", "experts", "top_k", "tp", "ep", "skew", "matrices"),
+    "attention": ("batch", "query", "context", "heads", "kv_heads", "head_dim", "window", "causal"),
+    "attention_backward": ("batch", "query", "context", "heads", "kv_heads", "head_dim", "window", "causal"),
+    "latent_attention": ("batch", "query", "context", "heads", "latent", "rope"),
+    "pointwise": ("bytes", "elements"),
+    "memory_copy": ("bytes",),
+    "host_to_device": ("bytes",),
+    "device_to_host": ("bytes",),
+    "lookup": ("bytes", "elements"),
+    "optimizer": ("elements",),
+    "all_reduce": ("bytes",),
+    "all_gather": ("bytes",),
+    "reduce_scatter": ("bytes",),
+    "all_to_all": ("bytes",),
+    "send": ("bytes",),
+}
+"""Kinds of kernel that slipstick knows, and the names of their shape.
+
+gemm: y[m, n] = x[m, k] · w[k, n]. grouped_gemm: the whole routed feed-forward of one rank, ``tokens`` of all ranks
+together, ``matrices`` 3 for a gated one, else 2. attention: ``query`` new tokens of each of ``batch`` sequences
+against ``context`` tokens in all (query 1: decoding); ``window`` 0 for none; ``causal`` 0 or 1. memory_copy: ``bytes``
+read plus written. Collectives: ``bytes`` of the whole tensor as one rank sees it (all-gather: the gathered
+result; reduce-scatter: the input; all-reduce: the tensor; all-to-all: what one rank holds; send: what is sent), with
+``ranks`` in the row. optimizer: one Adam step. A kernel of another kind keeps the file's own name and any shape.
+"""
 
 
 @frozen
@@ -98,6 +127,20 @@ class TraceRow:
             raise UserError(f"{where}{shown(self.kernel)} is spread by {shown(self.spread)} s; not below 0, please")
 
 
+@frozen
+class Unread:
+    """Something in a measured file that makes no row: what it is called there, why it was passed over, where.
+
+    ``count``: how many alike. Readers yield these in place of dropping anything: what was not used is counted and
+    named in every report.
+    """
+
+    what: str
+    why: str
+    count: int = 1
+    line: int = 0
+
+
 def _is_amount(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -115,8 +158,11 @@ class TraceReader(ABC):
         """
 
     @abstractmethod
-    def rows(self, path: Path) -> Iterator[TraceRow]:
+    def rows(self, path: Path) -> Iterator[TraceRow | MeasuredPoint | Unread]:
         """The rows of the file, in its order, each made when it is asked for: a file may be larger than the memory.
+
+        A kernel's time is a TraceRow, a figure of a whole deployment (latency, throughput, memory) a MeasuredPoint,
+        and what is neither an Unread.
 
         Errors: UserError that names the file and the line for the first one that can't be read.
         """

@@ -28,6 +28,7 @@ from slipstick.core.model.pricing import step_node
 from slipstick.core.model.work import Alternatives, Work
 from slipstick.core.records.configuration import Configuration
 from slipstick.core.testkit.derivation import Derived, cached_phase, derive, training_phase
+from slipstick.core.model.interfaces.stack import NEUTRAL
 from slipstick.core.testkit.scene import RATES, BareRoofline
 from slipstick.plugins.architectures import presets
 from slipstick.plugins.architectures.deepseek import DeepseekV3
@@ -190,7 +191,7 @@ def choice() -> tuple[Choice, dict[str, float]]:
     node = step_node(step, BareRoofline(), Mesh.of(()), Network(0), "decode")
     assert isinstance(node, Choice)
     values: dict[str, float] = {name: float(size) for name, size in graph.sizes.items()}
-    values |= {**RATES, "hbm_bandwidth": 3.35e12, "activation_width": 2, "weight_width": 2, "cache_width": 2}
+    values |= {**RATES, **NEUTRAL, "hbm_bandwidth": 3.35e12, "activation_width": 2, "weight_width": 2, "cache_width": 2}
     return node, values
 
 

@@ -22,6 +22,7 @@ from slipstick.core.algebra.symbols import symbol
 from slipstick.core.model.blocks import Recompute, Setting, block_cost
 from slipstick.core.model.collectives import Network, volume
 from slipstick.core.model.graph import Block, ModelGraph, cached
+from slipstick.core.model.interfaces.stack import NEUTRAL
 from slipstick.core.model.layout import Rules
 from slipstick.core.model.mesh import Dimension, Mesh
 from slipstick.core.model.stages import whole_model
@@ -35,7 +36,8 @@ from slipstick.plugins.strategies.tensor import TensorParallel
 h, a, s, V, L, t = (symbol(name) for name in ("hidden", "heads", "sequence", "vocab", "layers", "tp"))
 b, B = symbol("micro_batch"), symbol("global_batch")
 GPT = {"head_dim": h / a, "kv_heads": a, "ffn": 4 * h, "positions": s, "FLOP": 1, "activation_width": 2,
-       "mask_width": 1, "weight_width": 1, "high_width": 1, "gradient_width": 1}  # fmt: skip
+       "mask_width": 1, "weight_width": 1, "high_width": 1, "gradient_width": 1,
+       **{name: sympy.nsimplify(value) for name, value in NEUTRAL.items()}}  # fmt: skip
 """A GPT block in terms of h, a, s, V and L; activations of two bytes, the rest counted in elements."""
 
 

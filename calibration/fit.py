@@ -1,0 +1,286 @@
+"""The fitter: any formula with declared parameters to measured times, robustly, in the logarithm of time.
+
+Floor: calibration. Uses the compiled formulas, numpy and scipy, both inside functions. Residuals are
+ln(predicted/measured) under a soft L1 loss; every parameter keeps its declared bounds and is drawn, ever so weakly,
+to its declared default, so that what the data do not determine stays where the formula's author put it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import evolve, frozen
+
+from slipstick.core.errors import UserError
+from slipstick.core.records.fitted import ErrorSummary
+
+from .fit_model import Model, model_of
+from .fit_rows import PartRows, Rows, chosen
+from .fit_stats import TIGHT, identified, outliers, summary
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    from slipstick.core.algebra.formula import Formula
+
+    from .fit_rows import Array
+
+    Held = Mapping[str, tuple[Formula, Mapping[str, float]]]
+
+MOST_ROWS = 6000
+"""Rows that a fit works on; errors are always told of all rows."""
+
+TRIAL_ROWS = 1500
+"""Rows of each start before the best one goes on."""
+
+SLOT = "it"
+
+
+@frozen(eq=False)
+class Fit:
+    """What a fit found.
+
+    ``parameters``: every parameter of the formula → its value; ``spread`` and ``unidentified`` as in FittedRecord;
+    ``frozen``: parameters kept at their defaults because there were too few rows for them; ``ranges``: input → least
+    and largest value; ``errors``: on all rows; ``residuals``: ln(predicted/measured) of each; ``outliers``: how many
+    lie beyond five robust standard deviations, ``worst``: the farthest in words; ``places``: where the fit ended, in
+    its own coordinates.
+    """
+
+    parameters: Mapping[str, float]
+    spread: Mapping[str, float]
+    unidentified: tuple[str, ...]
+    frozen: tuple[str, ...]
+    ranges: Mapping[str, tuple[float, float]]
+    errors: ErrorSummary
+    residuals: Array
+    outliers: int
+    worst: tuple[str, ...]
+    rows: int
+
+
+def fit_formula(
+    formula: Formula,
+    inputs: Mapping[str, Any],
+    seconds: Any,
+    *,
+    start: Mapping[str, float] | None = None,
+    fixed: Mapping[str, float] | None = None,
+    weights: Any = None,
+    seed: int = 0,
+    starts: int = 3,
+    max_rows: int = MOST_ROWS,
+) -> Fit:
+    """Fit the parameters of ``formula`` to times ``seconds`` [s] measured at ``inputs`` (arrays or numbers).
+
+    ``start``: parameter values to begin at, by default the declared ones; ``fixed``: parameters to keep;
+    ``weights``: of each row, 1 by default; ``starts``: how many places to begin at.
+    Errors: UserError for an input that is missing, of another length or not finite, and for times that are not
+    positive.
+    """
+    rows = rows_of(formula, inputs, seconds)
+    return fit_rows(
+        formula, SLOT, rows, start=start, fixed=fixed, weights=weights, seed=seed, starts=starts, max_rows=max_rows
+    )
+
+
+def rows_of(formula: Formula, inputs: Mapping[str, Any], seconds: Any, slot: str = SLOT) -> Rows:
+    """Plain arrays as rows of one kernel. Errors: UserError as ``fit_formula``."""
+    import numpy as np
+
+    times = np.asarray(seconds, dtype=np.float64)
+    if times.ndim != 1 or not len(times):
+        raise UserError("nothing to fit: give a list of measured times")
+    if not np.isfinite(times).all() or (times <= 0).any():
+        raise UserError("a measured time is not a positive number of seconds")
+    made: dict[str, Array | float] = {}
+    for name in formula.inputs:
+        if name not in inputs:
+            raise UserError(f"formula {formula.name!r} needs the input {name} of every measured row")
+        value = np.asarray(inputs[name], dtype=np.float64)
+        if not np.isfinite(value).all():
+            raise UserError(f"the input {name} of a measured row is not a finite number")
+        if value.ndim and value.shape != times.shape:
+            raise UserError(f"the input {name} has {value.size} values for {len(times)} measured times")
+        made[name] = value if value.ndim else float(value)
+    shape = {name: value for name, value in made.items() if not isinstance(value, float)}
+    return Rows(times, (PartRows(slot, made),), shape)
+
+
+def fit_rows(
+    formula: Formula,
+    slot: str,
+    rows: Rows,
+    *,
+    start: Mapping[str, float] | None = None,
+    fixed: Mapping[str, float] | None = None,
+    held: Held | None = None,
+    weights: Any = None,
+    seed: int = 0,
+    starts: int = 3,
+    max_rows: int = MOST_ROWS,
+) -> Fit:
+    """Fit the parameters of the kernels of ``slot`` in ``rows``; other kernels of a row cost what ``held`` says.
+
+    Errors: UserError where no row has the kernel.
+    """
+    import numpy as np
+
+    if not any(part.slot == slot for part in rows.parts):
+        raise UserError(f"no measured row has the kernel {slot}")
+    picked = chosen(rows, max_rows, seed, strata_of(rows))
+    few = rows.take(picked) if len(picked) < len(rows) else rows
+    model = model_of(formula, slot, len(few), fixed, held)
+    begin = {p.name: p.default for p in formula.parameters} | dict(fixed or {}) | dict(start or {})
+    frozen_ = _too_many(model, begin, few)
+    if frozen_:
+        kept = dict(fixed or {}) | {name: begin[name] for name in frozen_}
+        model = model_of(formula, slot, len(few), kept, held)
+    own = None if weights is None else np.asarray(weights, dtype=np.float64)[picked]
+    places = _best(model, begin, few, own, seed, starts)
+    values = model.outside(places)
+    rest = model.rest(few)
+    found = identified(model, places, model.jacobian(places, few, rest), model.residuals(places, few, rest))
+    residuals = model.residuals(places, rows, model.rest(rows))
+    count, worst = outliers(residuals, rows)
+    return Fit(
+        values,
+        found.spread,
+        tuple(p.name for p in formula.parameters if p.name in found.unidentified or p.name in frozen_),
+        frozen_,
+        ranges_of(formula, slot, rows),
+        summary(residuals),
+        residuals,
+        count,
+        worst,
+        rows.measurements,
+    )
+
+
+def residuals_of(formula: Formula, slot: str, values: Mapping[str, float], rows: Rows, held: Held | None) -> Array:
+    """ln(predicted/measured) of rows for given parameter values."""
+    model = model_of(formula, slot, len(rows), held=held, free=())
+    return evolve(model, fixed=values).residuals((), rows, model.rest(rows))
+
+
+def ranges_of(formula: Formula, slot: str, rows: Rows) -> dict[str, tuple[float, float]]:
+    """Input of the formula → least and largest value among the rows."""
+    import numpy as np
+
+    found: dict[str, tuple[float, float]] = {}
+    for part in rows.parts:
+        if part.slot != slot or (part.index is not None and not len(part.index)):
+            continue
+        for name in formula.inputs:
+            value = np.asarray(part.inputs[name])
+            low, high = found.get(name, (np.inf, -np.inf))
+            found[name] = min(low, float(value.min())), max(high, float(value.max()))
+    return found
+
+
+def strata_of(rows: Rows) -> npt.NDArray[np.intp]:
+    """A number for rows of alike size: the octave of the time, and that of the tokens where there are any."""
+    import numpy as np
+
+    strata = np.floor(np.log2(rows.seconds))
+    for name in ("m", "tokens", "query", "bytes"):
+        if name in rows.shape:
+            return (strata * 64 + np.floor(np.log2(np.maximum(rows.shape[name], 1.0)))).astype(np.intp)
+    return strata.astype(np.intp)
+
+
+def _too_many(model: Model, begin: Mapping[str, float], rows: Rows) -> tuple[str, ...]:
+    """The parameters to keep where there are not two rows for each: those that move the predictions least, given the
+    others (a rank-revealing factorisation of the slopes)."""
+    from scipy.linalg import qr
+
+    most = len(rows) // 2
+    if len(model.coordinates) <= most:
+        return ()
+    if most == 0:
+        return model.names
+    places = model.inside(begin)
+    columns = model.jacobian(places, rows, model.rest(rows)) * [c.scale for c in model.coordinates]
+    order = qr(columns, mode="r", pivoting=True)[1]
+    kept = {model.coordinates[i].name for i in order[:most]}
+    return tuple(name for name in model.names if name not in kept)
+
+
+def _best(
+    model: Model, begin: Mapping[str, float], rows: Rows, weights: Array | None, seed: int, starts: int
+) -> list[float]:
+    """The best of several solutions, the first from ``begin``, each tried on fewer rows before the best goes on."""
+    import numpy as np
+
+    if not model.coordinates:
+        return []
+    first = model.inside(begin)
+    if starts <= 1:
+        return _solve(model, first, rows, weights, 100)[0]
+    picked = chosen(rows, TRIAL_ROWS, seed + 1, strata_of(rows))
+    trial = rows.take(picked) if len(picked) < len(rows) else rows
+    own = None if weights is None else weights[picked]
+    random = np.random.default_rng(seed)
+    tried = []
+    for number in range(starts):
+        places = first if number == 0 else _moved(model, first, random)
+        tried.append(_solve(model, places, trial, own, 40))
+    places = min(tried, key=lambda pair: pair[1])[0]
+    return _solve(model, places, rows, weights, 60)[0]
+
+
+def _moved(model: Model, places: Sequence[float], random: np.random.Generator) -> list[float]:
+    moved = []
+    for c, place in zip(model.coordinates, places, strict=True):
+        step = float(random.normal())
+        if c.log:
+            place += 0.7 * step
+        elif c.width:
+            place += 0.2 * c.width * step
+        elif c.upper < 1e300:
+            place += 0.1 * abs(step) * (c.upper - c.lower)
+        moved.append(min(max(place, c.lower), c.upper))
+    return moved
+
+
+def _solve(
+    model: Model, places: Sequence[float], rows: Rows, weights: Array | None, most: int
+) -> tuple[list[float], float]:
+    """Where the loss is least near ``places``, and the loss there."""
+    import numpy as np
+    from scipy.optimize import least_squares
+
+    rest = model.rest(rows)
+    coordinates = model.coordinates
+    drawn = [(i, c) for i, c in enumerate(coordinates) if c.width]
+    pull = np.zeros((len(drawn), len(coordinates)))
+    for row, (i, c) in enumerate(drawn):
+        pull[row, i] = TIGHT / c.width
+    centre = np.array([c.centre for c in coordinates])
+    factor = None if weights is None else np.sqrt(weights)
+
+    def residuals(x: Array) -> Array:
+        found = model.residuals(x.tolist(), rows, rest)
+        return np.concatenate((found if factor is None else found * factor, pull @ (x - centre)))
+
+    def jacobian(x: Array) -> Array:
+        found = model.jacobian(x.tolist(), rows, rest)
+        return np.vstack((found if factor is None else found * factor[:, None], pull))
+
+    done = least_squares(
+        residuals,
+        np.array(places),
+        jac=jacobian,
+        bounds=([c.lower for c in coordinates], [c.upper for c in coordinates]),
+        method="trf",
+        loss="soft_l1",
+        f_scale=TIGHT,
+        x_scale="jac",
+        ftol=1e-7,
+        xtol=1e-7,
+        gtol=1e-9,
+        max_nfev=most,
+    )
+    return [float(x) for x in done.x], float(done.cost)

@@ -1,0 +1,251 @@
+"""A formula over measured rows: its value and its slopes, in the coordinates that the fit works in.
+
+Floor: calibration. Uses the compiled formulas of the algebra; numpy and sympy inside functions. A parameter with a
+lower bound of zero or more and a default above zero is fitted as its logarithm, any other one as it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from slipstick.core.algebra.formula import COMBINED, Formula, Parameter
+from slipstick.core.errors import UserError, unknown
+
+if TYPE_CHECKING:
+    from slipstick.core.algebra.tape import Tape
+
+    from .fit_rows import Array, Rows
+
+SPAN = 12.0
+"""How far, in e-folds, a parameter without a bound of its own may move from its default."""
+
+WIDTH = 3.0
+"""E-folds by which a parameter is thought to differ from its default before anything is measured: so wide that it
+only holds what the data leave open."""
+
+NARROW = 1.0
+"""The same where there are few rows."""
+
+FEW = 50
+"""Below this many rows the narrow width holds."""
+
+FLOOR = 1e-30
+
+
+@frozen
+class Coordinate:
+    """One free parameter: ``name``, whether the fit sees its logarithm, and its bounds there.
+
+    ``centre`` and ``width``: where it is expected before anything is measured, and how sure that is; width 0 for no
+    expectation.
+    """
+
+    name: str
+    log: bool
+    lower: float
+    upper: float
+    centre: float
+    width: float
+
+    def inside(self, value: float) -> float:
+        """A value of the parameter in this coordinate, within the bounds."""
+        place = math.log(max(value, FLOOR)) if self.log else value
+        return min(max(place, self.lower), self.upper)
+
+    def outside(self, place: float) -> float:
+        """The parameter's value at a place of this coordinate."""
+        return math.exp(place) if self.log else place
+
+    @property
+    def scale(self) -> float:
+        """What one step is in this coordinate: an e-fold, or the expected width."""
+        return 1.0 if self.log else self.width or 1.0
+
+
+def coordinate(parameter: Parameter, few: bool) -> Coordinate:
+    """How a parameter is fitted.
+
+    >>> coordinate(Parameter("launch", "s", "...", 2e-6, 0, 1e-3), few=False).log
+    True
+    >>> coordinate(Parameter("bend", "1", "...", 0.0, -1.0, 1.0), few=False).log
+    False
+    """
+    default, lower, upper = parameter.default, parameter.lower, parameter.upper
+    if lower >= 0 and default > 0:
+        centre = math.log(default)
+        low = math.log(lower) if lower > 0 else centre - SPAN
+        high = math.log(upper) if math.isfinite(upper) else centre + SPAN
+        return Coordinate(parameter.name, True, low, high, centre, NARROW if few else WIDTH)
+    spans = [abs(bound - default) for bound in (lower, upper) if math.isfinite(bound) and bound != default]
+    width = (min(spans) if lower < 0 else 0.0) if spans else (max(abs(default), 1.0) if lower < 0 else 0.0)
+    return Coordinate(parameter.name, False, lower, upper, default, width)
+
+
+@lru_cache(maxsize=64)
+def slopes(formula: Formula) -> Tape | None:
+    """The formula's value and its derivative by each parameter as one compiled tape; None where it has none.
+
+    A rounded quotient differentiates like the quotient: a fit follows its trend.
+    """
+    from slipstick.core.algebra.compile import compile_expressions
+    from slipstick.core.errors import SlipstickError
+
+    names = [parameter.name for parameter in formula.parameters]
+    try:
+        roots = {COMBINED: formula.expr}
+        roots |= {f"d_{name}": formula.expr.diff(formula.symbols[name]) for name in names}
+        return compile_expressions(roots, [*names, *formula.inputs])
+    except (SlipstickError, TypeError, ValueError, NotImplementedError):
+        return None  # a function without a derivative: differences do
+
+
+@frozen(eq=False)
+class Model:
+    """``formula`` of ``slot`` over rows whose other kernels cost what ``held`` says.
+
+    ``fixed``: parameters that are not fitted. ``held``: slot → (formula, parameter → value) of the other parts.
+    """
+
+    formula: Formula
+    slot: str
+    coordinates: tuple[Coordinate, ...]
+    fixed: Mapping[str, float]
+    held: Mapping[str, tuple[Formula, Mapping[str, float]]]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The free parameters."""
+        return tuple(c.name for c in self.coordinates)
+
+    def inside(self, values: Mapping[str, float]) -> list[float]:
+        """Parameter values as places of the coordinates."""
+        return [c.inside(values[c.name]) for c in self.coordinates]
+
+    def outside(self, places: Sequence[float]) -> dict[str, float]:
+        """All parameter values, in the formula's order, at places of the coordinates."""
+        free = {c.name: c.outside(float(p)) for c, p in zip(self.coordinates, places, strict=True)}
+        return {p.name: free.get(p.name, self.fixed.get(p.name, p.default)) for p in self.formula.parameters}
+
+    def predict(self, values: Mapping[str, float], rows: Rows) -> Array:
+        """Seconds of every row for parameter values."""
+        total = self.rest(rows)
+        for part in rows.parts:
+            if part.slot == self.slot:
+                found = self.formula.tape().evaluate({**part.inputs, **values}, [COMBINED])[COMBINED]
+                _add(total, part.index, found)
+        return total
+
+    def rest(self, rows: Rows) -> Array:
+        """Seconds of the kernels that are not fitted. Errors: UserError for a slot that nothing is known of."""
+        import numpy as np
+
+        total = np.zeros(len(rows))
+        for part in rows.parts:
+            if part.slot == self.slot:
+                continue
+            if part.slot not in self.held:
+                raise unknown("kernel of a measured row", part.slot, self.held)
+            formula, values = self.held[part.slot]
+            known = {p.name: values.get(p.name, p.default) for p in formula.parameters}
+            _add(total, part.index, formula.tape().evaluate({**part.inputs, **known}, [COMBINED])[COMBINED])
+        return total
+
+    def residuals(self, places: Sequence[float], rows: Rows, rest: Array) -> Array:
+        """ln(predicted/measured) of every row."""
+        return _log(self._value(self.outside(places), rows, rest), rows)
+
+    def jacobian(self, places: Sequence[float], rows: Rows, rest: Array) -> Array:
+        """The derivative of ``residuals`` by each coordinate: one column a free parameter."""
+        import numpy as np
+
+        tape = slopes(self.formula)
+        if tape is None:
+            return self._differences(places, rows, rest)
+        values = self.outside(places)
+        total = rest.copy()
+        columns = np.zeros((len(rows), len(self.coordinates)))
+        wanted = [COMBINED, *(f"d_{name}" for name in self.names)]
+        for part in rows.parts:
+            if part.slot == self.slot:
+                found = tape.evaluate({**part.inputs, **values}, wanted)
+                _add(total, part.index, found[COMBINED])
+                for column, name in enumerate(self.names):
+                    _add(columns[:, column], part.index, found[f"d_{name}"])
+        with np.errstate(all="ignore"):
+            columns /= np.maximum(total, FLOOR)[:, None]
+        for column, (c, place) in enumerate(zip(self.coordinates, places, strict=True)):
+            if c.log:
+                columns[:, column] *= math.exp(place)
+        # a slope that is no number belongs to a corner (0 to a power, an unused branch): no direction, not an end
+        return np.where(np.isfinite(columns), columns, 0.0)
+
+    def _differences(self, places: Sequence[float], rows: Rows, rest: Array) -> Array:
+        import numpy as np
+
+        here = self.residuals(places, rows, rest)
+        columns = np.empty((len(rows), len(places)))
+        for column, c in enumerate(self.coordinates):
+            moved = list(places)
+            step = 1e-6 * c.scale * (1 if moved[column] + 1e-6 * c.scale <= c.upper else -1)
+            moved[column] += step
+            columns[:, column] = (self.residuals(moved, rows, rest) - here) / step
+        return np.where(np.isfinite(columns), columns, 0.0)
+
+    def _value(self, values: Mapping[str, float], rows: Rows, rest: Array) -> Array:
+        total = rest.copy()
+        for part in rows.parts:
+            if part.slot == self.slot:
+                found = self.formula.tape().evaluate({**part.inputs, **values}, [COMBINED])[COMBINED]
+                _add(total, part.index, found)
+        return total
+
+
+def model_of(
+    formula: Formula,
+    slot: str,
+    rows: int,
+    fixed: Mapping[str, float] | None = None,
+    held: Mapping[str, tuple[Formula, Mapping[str, float]]] | None = None,
+    free: Iterable[str] | None = None,
+) -> Model:
+    """The model of ``formula`` for that many ``rows``; ``free``: the parameters to fit, by default all not ``fixed``.
+
+    Errors: UserError for a name that is no parameter, or a fixed value outside the parameter's bounds.
+    """
+    known = {p.name: p for p in formula.parameters}
+    given = dict(fixed or {})
+    for name in (*given, *(free or ())):
+        if name not in known:
+            raise unknown(f"parameter of formula {formula.name!r}", name, known)
+    for name, value in given.items():
+        if not known[name].lower <= value <= known[name].upper:
+            span = f"{known[name].lower:g} to {known[name].upper:g}"
+            raise UserError(f"{name} of {formula.name} is held at {value:g}; its range is {span}")
+    wanted = set(known) if free is None else set(free)
+    coordinates = tuple(
+        coordinate(p, rows < FEW)
+        for p in formula.parameters
+        if p.name in wanted and p.name not in given and p.lower < p.upper
+    )
+    return Model(formula, slot, coordinates, given, dict(held or {}))
+
+
+def _add(total: Array, index: Any, value: Any) -> None:
+    if index is None:
+        total += value
+    else:
+        total[index] += value  # a part has each row once
+
+
+def _log(predicted: Array, rows: Rows) -> Array:
+    import numpy as np
+
+    with np.errstate(all="ignore"):
+        found = np.log(np.maximum(predicted, FLOOR)) - np.log(rows.seconds)
+    # what is no number is as wrong as anything can be, and no reason to stop
+    return np.where(np.isfinite(found), found, 50.0)

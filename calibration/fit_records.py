@@ -1,0 +1,162 @@
+"""From batches of measured rows to fitted records: every kernel in them is fitted, judged and written down.
+
+Floor: calibration. Uses the segments, the fitter and its judge. Kernels that stand alone are fitted first, so that the
+rows made of several can hold the others at what was measured of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import frozen
+
+from slipstick.core.errors import UserError
+from slipstick.core.records.fitted import FittedRecord
+
+from .fit_judge import Judged, judge
+from .fit_segments import Segment, segments_of, slot_formulas
+
+if TYPE_CHECKING:
+    from slipstick.core.algebra.formula import Formula
+    from slipstick.core.model.interfaces.kernels import KernelFamily
+    from slipstick.core.model.interfaces.trace_reader import Unread
+    from slipstick.core.records.hardware import Machine
+    from slipstick.core.records.provenance import Source
+
+    from .readers.batch import Batch
+
+MOST_NOTE = 1500
+"""Characters of a record's note; a report on screen tells all."""
+
+
+@frozen(eq=False)
+class Fitted:
+    """A record with what stands behind it: the shapes fitted and the ``notes`` of its judge."""
+
+    record: FittedRecord
+    shapes: int
+    notes: tuple[str, ...]
+
+
+@frozen(eq=False)
+class Outcome:
+    """What a run gave: the fits, in a fixed order, and what of the trace was not used."""
+
+    fits: tuple[Fitted, ...]
+    unread: tuple[Unread, ...]
+
+    @property
+    def records(self) -> tuple[FittedRecord, ...]:
+        """The records alone."""
+        return tuple(fit.record for fit in self.fits)
+
+
+def fit_batches(
+    batches: Iterable[Batch],
+    family: KernelFamily,
+    machines: Mapping[str, Machine],
+    source: Source,
+    command: str = "",
+    *,
+    known: Sequence[FittedRecord] = (),
+    seed: int = 0,
+    starts: int = 3,
+    progress: Callable[[int, int, str], None] = lambda done, all_, what: None,
+) -> Outcome:
+    """Fit every kernel of ``batches`` that the family has a formula for.
+
+    ``machines``: device as the trace says → its machine; ``source`` and ``command``: the provenance of the records;
+    ``known``: records that give the other kernels of rows made of several; ``progress``: called with how many fits
+    are done, of how many, and the next one.
+    """
+    segments, unread = segments_of(batches, family, machines)
+    formulas = slot_formulas(family)
+    fits: list[Fitted] = []
+    for number, segment in enumerate(segments):
+        progress(number, len(segments), segment.key.slot)
+        if segment.key.slot not in formulas:
+            raise UserError(f"the kernel family {family.name} has no slot {segment.key.slot}")
+        held = _held(segment, formulas, [*known, *(fit.record for fit in fits)])
+        judged = judge(formulas[segment.key.slot], segment.key.slot, segment.rows, held=held, seed=seed, starts=starts)
+        fits.append(_fitted(segment, formulas[segment.key.slot], family.name, judged, source, command))
+    progress(len(segments), len(segments), "")
+    fits.sort(key=lambda fit: (fit.record.accelerator, fit.record.engine, _order(fit.record)))
+    return Outcome(tuple(fits), tuple(_counted(unread)))
+
+
+def _held(
+    segment: Segment, formulas: Mapping[str, Formula], records: Sequence[FittedRecord]
+) -> dict[str, tuple[Formula, Mapping[str, float]]]:
+    """The other kernels of a segment's rows: what was fitted of them on this accelerator, else the stated defaults."""
+    held: dict[str, tuple[Formula, Mapping[str, float]]] = {}
+    for slot in sorted(segment.others):
+        if slot not in formulas:
+            raise UserError(f"a measured row has the kernel {slot}, of which its family has no formula")
+        own = [
+            record for record in records
+            if record.slot == slot and record.accelerator == segment.key.device
+            and record.formula == formulas[slot].name and record.calibrated
+        ]  # fmt: skip
+        best = min(
+            own,
+            key=lambda r: (r.engine != segment.key.engine, r.format != segment.key.format, r.sigma, _order(r)),
+            default=None,
+        )
+        held[slot] = formulas[slot], {} if best is None else best.parameters
+    return held
+
+
+def _fitted(segment: Segment, formula: Formula, family: str, judged: Judged, source: Source, command: str) -> Fitted:
+    key, fit = segment.key, judged.fit
+    notes = list(judged.notes)
+    if segment.others:
+        notes.insert(0, f"each row is the sum with {', '.join(sorted(segment.others))}, which were held")
+    if fit.frozen:
+        notes.insert(0, f"kept at their defaults for want of rows: {', '.join(fit.frozen)}")
+    record = FittedRecord(
+        accelerator=key.device,
+        slot=key.slot,
+        family=family,
+        formula=formula.name,
+        format=key.format[:60] or "any",
+        kernel_source=key.kernel_source[:200],
+        engine=key.engine[:60],
+        engine_version=key.engine_version[:60],
+        where=dict(key.where),
+        parameters=dict(fit.parameters),
+        spread={name: fit.spread[name] for name in fit.parameters if name in fit.spread},
+        unidentified=fit.unidentified,
+        ranges=fit.ranges,
+        rows=segment.rows.measurements,
+        errors=judged.errors,
+        sigma=judged.sigma,
+        calibrated=judged.calibrated,
+        reason=judged.reason,
+        source=source,
+        command=command,
+        note=_cut("; ".join(notes)),
+    )
+    return Fitted(record, len(segment.rows), tuple(notes))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= MOST_NOTE else text[: MOST_NOTE - 1] + "…"
+
+
+def _order(record: FittedRecord) -> tuple[Any, ...]:
+    from slipstick.core.records.fitted_toml import sort_key
+
+    return sort_key(record)
+
+
+def _counted(unread: Iterable[Unread]) -> list[Unread]:
+    """Alike ones as one with their count, the most frequent first."""
+    from slipstick.core.model.interfaces.trace_reader import Unread
+
+    counts: dict[tuple[str, str], int] = {}
+    for one in unread:
+        counts[one.what, one.why] = counts.get((one.what, one.why), 0) + one.count
+    return [
+        Unread(what, why, count) for (what, why), count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+    ]

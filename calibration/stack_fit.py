@@ -1,0 +1,204 @@
+"""Coefficients of stacks from measured runs: shared ones, and how each device departs from them.
+
+Floor: calibration. numpy and scipy inside functions.
+
+A coefficient is a positive number with a log-normal prior: over all runs its prior is broad and physical; a stack
+departs from that by about 15 %, a device from its stack by about 10 % (both are standard deviations of the logarithm). With
+few runs a device therefore keeps its stack's values, with many it gets its own: shrinkage is what makes a new model
+or a new device come out right. No coefficient knows a model's name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from attrs import field, frozen
+
+from slipstick.core.records.fitted import ErrorSummary
+
+from .stack_parts import SERVING, TRAINING, Parts
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
+PRIORS: dict[str, tuple[float, float]] = {
+    "time_factor": (1.1, 0.25),
+    "kernel_overhead": (2e-6, 1.0),
+    "collective_factor": (1.0, 0.5),
+    "step_overhead": (3e-4, 1.5),
+    "sequence_overhead": (1e-5, 1.2),
+    "prefill_factor": (1.2, 0.4),
+    "gradient_exposed": (0.5, 0.7),
+}
+"""Coefficient → median and standard deviation of ln of its prior: kernels run a little slower than alone, gaps between
+kernels are microseconds, a step costs the host a fraction of a millisecond."""
+
+STACK, DEVICE = 0.15, 0.10
+NOISE = 0.1
+"""Scale of a run's residual [ln]: what is far beyond it counts linearly (soft L1)."""
+
+
+@frozen(eq=False)
+class Fit:
+    """``shared``: coefficient → value over all stacks; ``stacks``: stack → its values for a device without runs;
+    ``devices``: (stack, device) → values."""
+
+    task: str
+    shared: dict[str, float]
+    stacks: dict[str, dict[str, float]]
+    devices: dict[tuple[str, str], dict[str, float]]
+
+    def values(self, stack: str, device: str) -> dict[str, float]:
+        """The coefficients that stand for a stack on a device."""
+        return self.devices.get((stack, device)) or self.stacks.get(stack) or self.shared
+
+
+def fit(
+    parts: Parts, measured: Array, stacks: Sequence[str], devices: Sequence[str], *,
+    priors: dict[str, tuple[float, float]] | None = None, stack_spread: float = STACK, device_spread: float = DEVICE,
+) -> Fit:  # fmt: skip
+    """Fit to ``measured`` [s] of n rows, each of a stack and a device. Deterministic."""
+    import numpy as np
+    from scipy.optimize import least_squares
+
+    names = SERVING if parts.task == "serve" else TRAINING
+    priors = {**PRIORS, **(priors or {})}
+    centre = np.log([priors[name][0] for name in names])
+    broad = np.array([priors[name][1] for name in names])
+    kinds = sorted(set(stacks))
+    pairs = sorted(set(zip(stacks, devices, strict=True)))
+    of_kind = np.array([kinds.index(s) for s in stacks])
+    of_pair = np.array([pairs.index(p) for p in zip(stacks, devices, strict=True)])
+    kind_of_pair = np.array([kinds.index(s) for s, _ in pairs])
+    size = len(names)
+    target = np.log(measured)
+
+    def split(x: Array) -> tuple[Array, Array, Array]:
+        table = x.reshape(-1, size)
+        return table[0], table[1 : 1 + len(kinds)], table[1 + len(kinds) :]
+
+    def coefficients(x: Array) -> Array:
+        shared, own, device = split(x)
+        logs: Array = centre + broad * shared + stack_spread * own[of_kind] + device_spread * device[of_pair]
+        return np.exp(np.clip(logs, -40, 10))
+
+    def residuals(x: Array) -> Array:
+        table = coefficients(x)
+        time = parts.time({name: table[:, i] for i, name in enumerate(names)})
+        runs = (np.log(np.maximum(time, 1e-12)) - target) / NOISE
+        # Soft L1 on the runs alone; the priors stay quadratic.
+        return np.concatenate([np.sign(runs) * np.sqrt(2 * (np.sqrt(1 + runs * runs) - 1)), x])
+
+    levels = [
+        (0, np.zeros(len(target), int), broad), (1, of_kind, np.full(size, stack_spread)),
+        (1 + len(kinds), of_pair, np.full(size, device_spread)),
+    ]  # fmt: skip
+
+    def slopes(x: Array) -> Array:
+        table = coefficients(x)
+        values = {name: table[:, i] for i, name in enumerate(names)}
+        time = np.maximum(parts.time(values), 1e-12)
+        runs = (np.log(time) - target) / NOISE
+        root = np.sqrt(1 + runs * runs)
+        soft = np.sqrt(2 * (root - 1))
+        outer = np.where(soft > 1e-9, np.abs(runs) / np.where(soft > 1e-9, soft * root, 1.0), 1.0) / NOISE
+        slope = parts.slopes(values)
+        full = np.zeros((len(target) + x.size, x.size))
+        full[len(target) :, :] = np.eye(x.size)
+        rows = np.arange(len(target))
+        for first, group, scale in levels:
+            for i, name in enumerate(names):
+                full[rows, (first + group) * size + i] = outer * values[name] * slope[name] / time * scale[i]
+        return full
+
+    start = np.zeros((1 + len(kinds) + len(pairs)) * size)
+    found = least_squares(residuals, start, jac=slopes, max_nfev=60)
+    shared, own, device = split(found.x)
+    logs = centre + broad * shared
+
+    def told(values: Array) -> dict[str, float]:
+        return {name: float(np.exp(value)) for name, value in zip(names, values, strict=True)}
+
+    return Fit(
+        parts.task, told(logs), {kind: told(logs + stack_spread * own[i]) for i, kind in enumerate(kinds)},
+        {pair: told(logs + stack_spread * own[kind_of_pair[i]] + device_spread * device[i])
+         for i, pair in enumerate(pairs)},
+    )  # fmt: skip
+
+
+def predicted(found: Fit, parts: Parts, stacks: Sequence[str], devices: Sequence[str]) -> Array:
+    """Seconds of every row under a fit."""
+    import numpy as np
+
+    names = SERVING if parts.task == "serve" else TRAINING
+    table = np.array([[found.values(s, d)[n] for n in names] for s, d in zip(stacks, devices, strict=True)])
+    return parts.time({name: table[:, i] for i, name in enumerate(names)})
+
+
+def held_out(
+    parts: Parts, measured: Array, stacks: Sequence[str], devices: Sequence[str], folds: Sequence[Any], *,
+    forget_device: bool = False, **how: Any,
+) -> Array:  # fmt: skip
+    """Predictions of every row by a fit without its fold: rows with one value of ``folds`` are left out together.
+
+    ``forget_device``: rows are predicted with their stack's values, as for a device that nobody has measured.
+    """
+    import numpy as np
+
+    result = np.full(len(measured), np.nan)
+    labels = np.array([str(fold) for fold in folds])
+    for label in sorted(set(labels)):
+        out = labels == label
+        keep = np.flatnonzero(~out)
+        if keep.size == 0:
+            continue
+        found = fit(parts.take(keep), measured[keep], [stacks[i] for i in keep], [devices[i] for i in keep], **how)
+        rows = np.flatnonzero(out)
+        named = ["" if forget_device else devices[i] for i in rows]
+        result[rows] = predicted(found, parts.take(rows), [stacks[i] for i in rows], named)
+    return result
+
+
+def summary(predicted: Array, measured: Array) -> ErrorSummary:
+    """Errors of predictions against measurements; rows without a prediction are left out."""
+    import numpy as np
+
+    ratio = predicted / measured - 1
+    ratio = ratio[np.isfinite(ratio)]
+    if ratio.size == 0:
+        return ErrorSummary(0, 0.0, 0.0, 0.0, 0.0)
+    size = np.abs(ratio)
+    return ErrorSummary(
+        int(size.size), float(size.mean()), float(np.median(size)), float(np.quantile(size, 0.9)), float(ratio.mean())
+    )
+
+
+def spread_beyond(predicted: Array, measured: Array, kernels: Array) -> float:
+    """The standard deviation of ln that, with the kernels' own, makes intervals which hold 80 % of the rows."""
+    import numpy as np
+    from scipy.optimize import brentq
+
+    off = np.abs(np.log(measured / predicted))
+    known = np.isfinite(off)
+    off, own = off[known], kernels[known]
+    if off.size == 0:
+        return 0.15
+
+    def inside(sigma: float) -> float:
+        return float(np.mean(off <= 1.2815515655446004 * np.sqrt(own * own + sigma * sigma))) - 0.8
+
+    if inside(0.0) >= 0:
+        return 0.0
+    return float(brentq(inside, 0.0, 10.0, xtol=1e-4))
+
+
+@frozen(eq=False)
+class Judged:
+    """A fit with its errors: part → errors (train, held_out, new_model, new_device, uncorrected)."""
+
+    fit: Fit
+    errors: dict[str, ErrorSummary] = field(factory=dict)
+    spread: float = 0.15

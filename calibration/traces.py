@@ -1,0 +1,127 @@
+"""What a person names on the command line as measurements: files that a trace reader knows, or tables of a package.
+
+Floor: calibration. Uses the host's trace readers and the batches; readers are imported when a trace asks for them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attrs import evolve, frozen
+
+from slipstick.core.errors import UserError, shown
+from slipstick.core.model.interfaces.trace_reader import TraceRow, Unread, reader_for
+from slipstick.core.records.provenance import Source
+
+if TYPE_CHECKING:
+    from slipstick.core.host.host import Host
+    from slipstick.core.model.interfaces.trace_reader import TraceReader
+    from slipstick.core.records.measured import MeasuredPoint
+
+    from .readers.batch import Batch
+
+TABLES = "aiconfigurator"
+"""The scheme of an address of a package's tables: ``aiconfigurator:<system>/<table>/<engine>[/<version>]``."""
+
+
+@frozen(eq=False)
+class Read:
+    """What was read: ``batches`` of alike rows, what was ``unread``, and how many figures of whole deployments."""
+
+    batches: tuple[Batch, ...]
+    unread: tuple[Unread, ...]
+    points: int = 0
+
+    @property
+    def rows(self) -> int:
+        """Measured kernels in all."""
+        return sum(len(batch) for batch in self.batches)
+
+
+def is_address(text: str) -> bool:
+    """Whether ``text`` names tables of a package, not a file.
+
+    >>> is_address("aiconfigurator:h100_sxm/gemm/trtllm"), is_address("trace.json")
+    (True, False)
+    """
+    return text.startswith(f"{TABLES}:")
+
+
+def read(names: Sequence[str], host: Host, device: str = "", engine: str = "") -> Read:
+    """The rows of all ``names``; ``device`` and ``engine`` in place of what the files say, where given.
+
+    Errors: UserError for a file that no reader knows or that cannot be read, naming it.
+    """
+    batches: list[Batch] = []
+    unread: list[Unread] = []
+    points = 0
+    readers = tuple(host.trace_readers().values()) if any(not is_address(name) for name in names) else ()
+    for name in names:
+        found = _tables(name) if is_address(name) else _file(name, readers)
+        batches += found.batches
+        unread += found.unread
+        points += found.points
+    if device or engine:
+        facts = {"engine": engine} if engine else {}
+        batches = [evolve(b, device=device or b.device, facts={**b.facts, **facts}) for b in batches]
+    return Read(tuple(batches), tuple(unread), points)
+
+
+def source_of(names: Sequence[str], date: str) -> Source:
+    """The provenance of records fitted to ``names``, as it stands in their file."""
+    if len(names) == 1 and is_address(names[0]):
+        from importlib import metadata
+
+        address = names[0].partition(":")[2]
+        try:
+            version = metadata.version("aiconfigurator-core")
+        except metadata.PackageNotFoundError:
+            version = ""
+        title = f"kernel tables of aiconfigurator-core {version}".rstrip() + f", {address}"
+        url = f"https://pypi.org/project/aiconfigurator-core/{version}/".replace("//", "/").replace(":/", "://")
+        key = "-".join("".join(c if c.isalnum() else "-" for c in address).split("-"))[:60]
+        return Source(key or "tables", title, url, date, "measured")
+    told = ", ".join(name if is_address(name) else os.path.basename(name) for name in names)
+    if len(told) > 200:
+        told = f"{told[:200]}…"
+    return Source("trace", f"measured: {told}", told, date, "measured")
+
+
+def _file(name: str, readers: Sequence[TraceReader]) -> Read:
+    from .readers.batch import from_rows
+
+    if not name or "\0" in name:
+        raise UserError(f"{shown(name)} is no path of a trace")
+    path = Path(os.path.expanduser(name))
+    reader = reader_for(path, readers)
+    if reader.name == TABLES:  # as columns: a table has 100,000 rows
+        from .readers import aiconfigurator
+
+        found, rest = aiconfigurator.read(path)
+        return Read(tuple(found), tuple(rest))
+    unread: list[Unread] = []
+    points: list[int] = [0]
+    batches = from_rows(_rows(reader.rows(path), unread, points))
+    return Read(tuple(batches), tuple(unread), points[0])
+
+
+def _rows(
+    rows: Iterable[TraceRow | MeasuredPoint | Unread], unread: list[Unread], points: list[int]
+) -> Iterator[TraceRow]:
+    for row in rows:
+        if isinstance(row, TraceRow):
+            yield row
+        elif isinstance(row, Unread):
+            unread.append(row)
+        else:
+            points[0] += 1
+
+
+def _tables(address: str) -> Read:
+    from .readers import aiconfigurator
+
+    found = [aiconfigurator.read(path) for path in aiconfigurator.find(address)]
+    return Read(tuple(b for batches, _ in found for b in batches), tuple(u for _, unread in found for u in unread))

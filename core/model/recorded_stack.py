@@ -1,0 +1,64 @@
+"""A stack whose coefficients stand in a record: the bundled ones, and what a person calibrates.
+
+Floor: model. The record is read when the stack is first asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from ..records.provenance import Quantity, Source
+from ..records.stack import SAME_SPREAD, StackRecord, read_stack
+from .interfaces.stack import COEFFICIENTS, NEUTRAL, Stack
+
+STATED = Source("default", "no cost, where the record states none", "docs/stacks.md", "2026-11-30", "default")
+
+
+class RecordedStack(Stack):
+    """The coefficients in the TOML file at ``path``.
+
+    What was fitted for an accelerator comes first; for one without runs the shared coefficients stand in, and for
+    what a record does not state there is no cost.
+    """
+
+    def __init__(self, name: str, path: Path) -> None:
+        self.name = name  # type: ignore[misc]  # one class, many stacks
+        self.path = path
+        self._record: StackRecord | None = None
+
+    @property
+    def record(self) -> StackRecord:
+        """The record. Errors: UserError for a file that is not sound."""
+        if self._record is None:
+            self._record = read_stack(self.path, {name: unit for name, (unit, _) in COEFFICIENTS.items()})
+        return self._record
+
+    def coefficients(self, task: str, accelerator: str) -> Mapping[str, Quantity]:
+        found = {name: Quantity(NEUTRAL[name], unit, STATED) for name, (unit, _) in COEFFICIENTS.items()}
+        for part in ("", accelerator):
+            fit = self.record.fit(task, part)
+            if fit is not None:
+                found.update(fit.values)
+        return found
+
+    def kernel_sources(self, task: str) -> tuple[str, ...]:
+        return self.record.kernels.get(task, ())
+
+    def calibrated_for(self, task: str, accelerator: str) -> bool:
+        return self.record.fit(task, accelerator) is not None
+
+    def spread(self, task: str, accelerator: str, figure: str) -> float | None:
+        name = SAME_SPREAD.get(figure, figure)
+        for part in (accelerator, ""):
+            fit = self.record.fit(task, part)
+            if fit is not None and name in fit.spread:
+                return fit.spread[name]
+        return None
+
+    def standing(self, task: str, accelerator: str) -> str:
+        if self.record.fit(task, accelerator) is not None:
+            return ""
+        if self.record.fit(task, "") is not None:
+            return f"no runs on {accelerator} were fitted; coefficients shared by other devices stand in"
+        return f"no coefficients for {task}"
