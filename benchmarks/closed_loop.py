@@ -118,7 +118,8 @@ def built(model: Model, folder: Path) -> tuple[Any, str]:
 
     torch.manual_seed(0)
     config = getattr(transformers, model.config)(**model.arguments)
-    made = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
+    made: Any = transformers.AutoModelForCausalLM  # ships no types
+    made = made.from_config(config, attn_implementation="sdpa", dtype=torch.float32)
     place = folder / re.sub(r"[^a-z0-9]+", "-", model.name)
     made.config.save_pretrained(place)
     return made, str(place / "config.json")

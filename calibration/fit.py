@@ -15,7 +15,7 @@ from attrs import evolve, frozen
 from slipstick.core.errors import UserError
 from slipstick.core.records.fitted import ErrorSummary
 
-from .fit_model import Model, model_of
+from .fit_model import FEW, Model, model_of
 from .fit_rows import PartRows, Rows, chosen
 from .fit_stats import TIGHT, identified, outliers, summary
 
@@ -217,8 +217,26 @@ def _best(
     if not model.coordinates:
         return []
     first = model.inside(begin)
-    if starts <= 1:
-        return _solve(model, first, rows, weights, 100)[0]
+    places = first if starts <= 1 else _tried(model, first, rows, weights, seed, starts)
+    places = _solve(model, places, rows, weights, 100)[0]
+    if len(rows) >= FEW:
+        return places
+    # A few noisy rows could carry every parameter away: the defaults count for as much as a row of this noise.
+    left = len(rows) - len(model.coordinates)
+    found = model.residuals(places, rows, model.rest(rows))
+    noise = float(np.sqrt(np.mean(found**2) * len(rows) / max(left, 1)))
+    if noise <= TIGHT:
+        return places
+    again = [_solve(model, place, rows, weights, 60, noise) for place in (places, first)]
+    return min(again, key=lambda pair: pair[1])[0]
+
+
+def _tried(
+    model: Model, first: Sequence[float], rows: Rows, weights: Array | None, seed: int, starts: int
+) -> list[float]:
+    """The best of ``starts`` solutions on fewer rows, the first from ``first``, the others from around it."""
+    import numpy as np
+
     picked = chosen(rows, TRIAL_ROWS, seed + 1, strata_of(rows))
     trial = rows.take(picked) if len(picked) < len(rows) else rows
     own = None if weights is None else weights[picked]
@@ -227,8 +245,7 @@ def _best(
     for number in range(starts):
         places = first if number == 0 else _moved(model, first, random)
         tried.append(_solve(model, places, trial, own, 40))
-    places = min(tried, key=lambda pair: pair[1])[0]
-    return _solve(model, places, rows, weights, 60)[0]
+    return min(tried, key=lambda pair: pair[1])[0]
 
 
 def _moved(model: Model, places: Sequence[float], random: np.random.Generator) -> list[float]:
@@ -246,9 +263,9 @@ def _moved(model: Model, places: Sequence[float], random: np.random.Generator) -
 
 
 def _solve(
-    model: Model, places: Sequence[float], rows: Rows, weights: Array | None, most: int
+    model: Model, places: Sequence[float], rows: Rows, weights: Array | None, most: int, noise: float = TIGHT
 ) -> tuple[list[float], float]:
-    """Where the loss is least near ``places``, and the loss there."""
+    """Where the loss is least near ``places``, and the loss there; ``noise``: how far a row is thought to be off."""
     import numpy as np
     from scipy.optimize import least_squares
 
@@ -257,7 +274,7 @@ def _solve(
     drawn = [(i, c) for i, c in enumerate(coordinates) if c.width]
     pull = np.zeros((len(drawn), len(coordinates)))
     for row, (i, c) in enumerate(drawn):
-        pull[row, i] = TIGHT / c.width
+        pull[row, i] = noise / c.width
     centre = np.array([c.centre for c in coordinates])
     factor = None if weights is None else np.sqrt(weights)
 

@@ -35,6 +35,8 @@ SMALL = 300
 FEWEST = 12
 WORST_MEDIAN = 0.15
 WORST_P90 = 0.60
+GOOD = 0.05
+"""A median error below this one is good whatever the defaults would give."""
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "gemm": ("n", "k"),
@@ -142,8 +144,11 @@ def _reason(formula: Formula, rows: Rows, errors: Mapping[str, ErrorSummary], fi
         return f"the median error on held-out rows is {_percent(held.median)}, above {WORST_MEDIAN:.0%}"
     if not held.p90 <= WORST_P90:
         return f"one held-out row in ten is off by more than {_percent(held.p90)}, above {WORST_P90:.0%}"
-    if held.median >= errors["constant"].median:
-        return f"one time for all rows would be no worse: median error {_percent(errors['constant'].median)}"
+    constant, default = errors["constant"], errors["default"]
+    if held.median >= constant.median:
+        return f"one time for all rows would be no worse: median error {_percent(constant.median)}"
+    if held.median > max(default.median, GOOD) and held.p90 > default.p90:
+        return f"the stated defaults are closer: median error {_percent(default.median)}, not {_percent(held.median)}"
     return ""
 
 

@@ -33,6 +33,12 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send
 GROUP_CLASSES = ((1.0, 1.0), (2.0, 16.0), (17.0, 4096.0))
 """Query heads that share one key head, in the classes that decode kernels treat apart: none, one tile, several."""
 
+CLASS_ROWS = 24
+"""Rows of a class of sizes below which it is too small for a fit of its own."""
+
+PRODUCTS = ("gemm", "grouped_gemm", "attention", "attention_backward", "latent_attention")
+"""Kernels that run at the rate of their number format."""
+
 RATE_OF = {
     "fp8_block": "fp8", "fp8_static": "fp8", "fp8_ootb": "fp8", "sq": "int8", "int8_wo": "bf16", "int4_wo": "bf16",
     "w4afp8": "fp8", "w4a8_mxfp4_mxfp8": "fp8", "w4a16_mxfp4": "bf16", "half": "fp16", "float16": "fp16",
@@ -102,9 +108,28 @@ def segments_of(
             continue
         for key, rows in _split(batch, family, machines[batch.device], unread):
             found.setdefault(key, []).append(rows)
-    made = [Segment(key, evolve(joined(rows).pooled(), kernel=rows[0].kernel)) for key, rows in found.items()]
+    made = [Segment(key, evolve(joined(rows).pooled(), kernel=rows[0].kernel)) for key, rows in _merged(found).items()]
     made.sort(key=lambda segment: (len(segment.others), repr(segment.key)))
     return made, unread
+
+
+def _merged(found: Mapping[Key, list[Rows]]) -> dict[Key, list[Rows]]:
+    """The rows by key, classes of sizes put together where most rows would stand in classes too small to be fitted."""
+    merged: dict[Key, list[Rows]] = {}
+    whole: dict[Key, dict[Key, list[Rows]]] = {}
+    for key, rows in found.items():
+        whole.setdefault(evolve(key, where=()), {})[key] = rows
+    for classes in whole.values():
+        for kept in (("group", "head_dim"), ("head_dim",), ()):
+            parts: dict[Key, list[Rows]] = {}
+            for key, rows in classes.items():
+                coarser = evolve(key, where=tuple(pair for pair in key.where if pair[0] in kept))
+                parts[coarser] = [*parts.get(coarser, []), *rows]
+            sizes = [sum(map(len, rows)) for rows in parts.values()]
+            if 2 * sum(size for size in sizes if size >= CLASS_ROWS) >= sum(sizes) or not kept:
+                merged |= parts
+                break
+    return merged
 
 
 def _split(batch: Batch, family: KernelFamily, machine: Machine, unread: list[Unread]) -> Iterator[tuple[Key, Rows]]:
@@ -117,7 +142,9 @@ def _split(batch: Batch, family: KernelFamily, machine: Machine, unread: list[Un
         count = len(seconds)
         ranks = batch.ranks[mask].astype(float)
         try:
-            values = machine_values(machine, batch.format, ranks if batch.kernel in COLLECTIVES else None)
+            # what multiplies nothing has a format of its own, or none (a copy), and no rate of it
+            rated = batch.format if batch.kernel in PRODUCTS else "fp32"
+            values = machine_values(machine, rated, ranks if batch.kernel in COLLECTIVES else None)
         except SlipstickError as error:
             unread.append(Unread(batch.kernel, str(error), count))
             continue

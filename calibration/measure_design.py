@@ -21,7 +21,7 @@ COUNTS: dict[str, int] = {
     "gemm": 84,
     "attention": 104,
     "attention_backward": 36,
-    "pointwise": 48,
+    "pointwise": 60,
     "grouped_gemm": 28,
     "optimizer": 16,
     "lookup": 14,
@@ -62,20 +62,24 @@ EXPERTS = ((512, 1024, 8, 2), (1024, 512, 32, 4), (1024, 3584, 8, 2), (2048, 768
            (4096, 14336, 8, 2), (2048, 768, 128, 8), (4096, 1536, 128, 8), (768, 2048, 4, 1))  # fmt: skip
 
 # What a pass over memory does → (tensors read, tensors written): what it has to move, however often the software
-# goes over it. Norms, activations and rotary embedding as eager PyTorch models write them, and their gradients.
+# goes over it. These are the passes that slipstick joins pointwise work into, as eager PyTorch models write them:
+# norms alone and after a residual sum, activations, rotary embedding, the loss, and their gradients.
 PASSES: dict[str, tuple[int, int]] = {
-    "add": (2, 1),
-    "rms_norm": (1, 1),
+    "add_rms_norm": (2, 2),
     "silu_mul": (2, 1),
-    "layer_norm_backward": (2, 1),
-    "gelu": (1, 1),
-    "rotary": (1, 1),
-    "layer_norm": (1, 1),
-    "silu_mul_backward": (3, 2),
-    "cross_entropy": (1, 1),
     "rms_norm_backward": (2, 1),
+    "rotary": (1, 1),
+    "gelu": (1, 1),
+    "silu_mul_backward": (3, 2),
+    "add": (2, 1),
+    "layer_norm_backward": (2, 1),
+    "cross_entropy": (1, 1),
+    "add_layer_norm": (2, 2),
+    "rotary_backward": (1, 1),
     "gelu_backward": (2, 1),
-    "multiply": (2, 1),
+    "rms_norm": (1, 1),
+    "cross_entropy_backward": (1, 1),
+    "layer_norm": (1, 1),
 }
 
 
@@ -244,7 +248,7 @@ def _extents(turn: int, query: int, context: int, batch: int, causal: int) -> Sh
 def _pointwise(u: tuple[float, ...], number_format: str, index: int) -> Shaped:
     """A pass over rows: ``elements`` of one tensor, ``bytes`` of all that it has to read and write."""
     variant = tuple(PASSES)[index % len(PASSES)]
-    columns = _of(VOCABULARY[:3], u[1]) if variant == "cross_entropy" else _of(HIDDEN, u[1])
+    columns = _of(VOCABULARY[:3], u[1]) if variant.startswith("cross_entropy") else _of(HIDDEN, u[1])
     rows = max(1, round(2 ** (10 + 17 * u[0]) / columns))
     elements = rows * columns
     return {"bytes": sum(PASSES[variant]) * elements * WIDTH[number_format], "elements": elements}, (

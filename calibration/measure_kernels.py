@@ -185,9 +185,10 @@ def _pointwise(case: Case, place: Place) -> Bench:
     forward, inputs = _passes(place, case.format, rows, width)[name.removesuffix("_backward")]()
     if not name.endswith("_backward"):
         return Bench(lambda call: forward(*inputs), "PyTorch eager")
-    leaves = [part.requires_grad_() for part in inputs]
+    # What a model trains or hands back: not the targets of a loss, not the angles of the rotary embedding.
+    leaves = [part.requires_grad_() for part in (inputs[:1] if name.startswith(("cross", "rotary")) else inputs)]
     with place.torch.enable_grad():
-        out = forward(*leaves)
+        out = forward(*inputs)
     given = place.torch.ones_like(out)
     # Parameters of the norms take a gradient too: a reduction over rows, part of the pass in a model.
     grad = place.torch.autograd.grad
@@ -209,6 +210,9 @@ def _passes(place: Place, number_format: str, rows: int, width: int) -> dict[str
         wide = x.float()
         return g * (wide * torch.rsqrt(wide.square().mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
 
+    def normed(x: Any, g: Any, b: Any) -> Any:
+        return f.layer_norm(x, (width,), g, b)
+
     def rotary(x: Any, cos: Any, sin: Any) -> Any:
         half = x.shape[-1] // 2
         return x * cos + torch.cat((-x[..., half:], x[..., :half]), dim=-1) * sin
@@ -224,9 +228,10 @@ def _passes(place: Place, number_format: str, rows: int, width: int) -> dict[str
 
     return {
         "add": lambda: (torch.add, tensors(2)),
-        "multiply": lambda: (torch.mul, tensors(2)),
         "rms_norm": lambda: (rms, [*tensors(1), gain()]),
-        "layer_norm": lambda: (lambda x, g, b: f.layer_norm(x, (width,), g, b), [*tensors(1), gain(), gain()]),
+        "add_rms_norm": lambda: (lambda x, y, g: rms(x + y, g), [*tensors(2), gain()]),
+        "layer_norm": lambda: (normed, [*tensors(1), gain(), gain()]),
+        "add_layer_norm": lambda: (lambda x, y, g, b: normed(x + y, g, b), [*tensors(2), gain(), gain()]),
         "gelu": lambda: (lambda x: f.gelu(x, approximate="tanh"), tensors(1)),
         "silu_mul": lambda: (lambda gate, up: f.silu(gate) * up, tensors(2)),
         "rotary": lambda: (rotary, rotary_inputs()),
@@ -282,6 +287,8 @@ def _optimizer(case: Case, place: Place) -> Bench:
         options = {"foreach": True} if case.variant == "foreach" else {"fused": True}
         make = lambda: torch.optim.AdamW(parameters(), lr=1e-4, **options)  # noqa: E731
         steps, source = _rotated(make, 16 * count, place), f"PyTorch {next(iter(options))}"
+    for one in steps:
+        one.step()  # the first step makes the moments
     return Bench(lambda call: steps[call % len(steps)].step(), source, _facts(steps))
 
 

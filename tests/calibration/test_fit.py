@@ -284,3 +284,12 @@ def test_unknown_and_impossible_fixed_values_are_refused() -> None:
         fit_formula(BENT, {"x": [1.0]}, [1.0], fixed={"scal": 1.0})
     with pytest.raises(UserError, match="its range is"):
         fit_formula(BENT, {"x": [1.0]}, [1.0], fixed={"bend": 3.0})
+
+
+def test_a_few_noisy_rows_do_not_carry_the_parameters_away() -> None:
+    # six rows that are off by a factor of e: they say little, and the defaults keep their weight
+    inputs = gemms(8, seed=5)
+    seconds = times(inputs, noise=1.0, seed=8)
+    fit = fit_formula(ROOF, inputs, seconds)
+    for parameter in ROOF.parameters:
+        assert abs(np.log(fit.parameters[parameter.name] / parameter.default)) < 2.0

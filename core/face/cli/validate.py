@@ -29,7 +29,9 @@ WORTH_A_BAR = 200
 """Points from which on a progress bar is shown."""
 
 
-@click.command("validate", short_help="Predicted beside measured: the evidence of plugins, or measured points.")
+@click.command(
+    "validate", short_help="Predicted beside measured: the evidence of plugins, or files of measured points."
+)
 @click.argument("files", metavar="[FILE]...", nargs=-1, shell_complete=complete_file)
 @click.option("--plugin", metavar="NAME", help="Only the evidence of this plugin (without FILE).")
 @click.option("--on", "machine", metavar="MACHINE", help="The accelerator of files that name none.")

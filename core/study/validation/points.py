@@ -30,7 +30,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TextIO, TypeAlias
 
 from attrs import field, frozen
 
@@ -163,8 +163,9 @@ def read_file(path: Path, host: Host) -> Points:
     readers = list(host.trace_readers().values())
     try:
         reader = reader_for(path, readers)
-    except UserError:
-        raise UserError(f"{path}: {complaint}") from None
+    except UserError as error:
+        told = complaint if "lacks the columns" in complaint else f"{complaint}; {error}"
+        raise UserError(f"{path}: {told}") from None
     points: list[MeasuredPoint] = []
     passed: list[Passed] = []
     kernels = 0
@@ -185,12 +186,14 @@ def read_file(path: Path, host: Host) -> Points:
 def _form_of(path: Path) -> tuple[list[str], Form | None, str]:
     """The header of a CSV file and the form it has; else what is wrong with it, in words."""
     try:
-        with path.open(encoding="utf-8-sig", newline="") as lines:
+        with _opened(path) as lines:
             header = [name.strip() for name in next(csv.reader(lines), [])]
     except OSError as error:
         raise UserError(f"{path}: can't be read: {error.strerror or error}") from None
-    except (ValueError, csv.Error):
-        return [], None, "is no text, and no trace reader knows it"
+    except csv.Error:
+        header = ["\0"]
+    if not all(_is_text(name) for name in header):
+        return [], None, "is no text"
     if not header:
         return [], None, "is empty"
     fits = [form for form in FORMS if all(any(c in header for c in group) for group in form.must)]
@@ -233,17 +236,27 @@ def _read_csv(path: Path, header: Sequence[str], form: Form) -> Points:
     return Points(tuple(points), tuple(passed))
 
 
+def _opened(path: Path) -> TextIO:
+    # Bytes that are no UTF-8 come through as they are, so that the line they are on can be named.
+    return path.open(encoding="utf-8-sig", errors="surrogateescape", newline="")
+
+
+def _is_text(cell: str) -> bool:
+    return "\0" not in cell and not any("\udc80" <= letter <= "\udcff" for letter in cell)
+
+
 def _lines(path: Path) -> Iterator[tuple[int, list[str]]]:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
+    with _opened(path) as lines:
         reader = csv.reader(lines)
         try:
             next(reader)
             for cells in reader:
+                if not all(_is_text(cell) for cell in cells):
+                    raise UserError(f"{path}, line {reader.line_num}: not UTF-8 text")
                 if any(cell.strip() for cell in cells):
                     yield reader.line_num, cells
-        except (csv.Error, ValueError) as error:
-            what = "not UTF-8 text" if isinstance(error, ValueError) else str(error)
-            raise UserError(f"{path}, line {reader.line_num + 1}: {what}") from None
+        except csv.Error as error:
+            raise UserError(f"{path}, line {reader.line_num}: {error}") from None
 
 
 def _point(

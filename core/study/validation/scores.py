@@ -22,8 +22,9 @@ WITHOUT_CHOICE = frozenset(("memory", "oom", "kv_capacity", "kv_bytes", "max_con
 def described(signed: Sequence[float]) -> dict[str, Any]:
     """Number of errors, mean, median and 90th percentile of their size, and their mean with the sign.
 
-    >>> described([0.1, -0.3])["mean_abs_error"], described([0.1, -0.3])["bias"]
-    (0.2, -0.1)
+    >>> found = described([0.25, -0.75])
+    >>> found["mean_abs_error"], found["bias"]
+    (0.5, -0.25)
     """
     if not signed:
         return {"n": 0, "mean_abs_error": None, "median_abs_error": None, "p90_abs_error": None, "bias": None}

@@ -1,0 +1,228 @@
+"""The shipped stacks: coefficients fitted to published runs, judged on runs that were left out.
+
+Floor: calibration. ``python -m slipstick.calibration.stacks FOLDER`` remakes ``hwdb/stacks`` from a folder with
+``serving_points.csv``, ``training_points.csv`` and ``inference_points.csv``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from slipstick.core.files import replace_file
+from slipstick.core.host.host import Host, default_host
+from slipstick.core.model.interfaces.stack import COEFFICIENTS
+from slipstick.core.records.provenance import Quantity, Source
+from slipstick.core.records.stack import StackFit, StackRecord, write_stack
+
+from .stack_fit import fit, held_out, predicted, spread_beyond, summary
+from .stack_runs import SMALL, Runs, fifth, is_fitted, row_id, runs
+
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Array = np.ndarray[Any, np.dtype[np.float64]]
+
+TITLES = {
+    "vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "megatron-lm": "Megatron-LM and NeMo",
+    "deepspeed": "DeepSpeed and Megatron-DeepSpeed", "fsdp": "PyTorch FSDP: torchtitan, llm-foundry",
+}  # fmt: skip
+
+KERNELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "vllm": {"serve": ("vllm",)}, "sglang": {"serve": ("sglang",)}, "tensorrt-llm": {"serve": ("trtllm",)},
+    "megatron-lm": {"train": ("trtllm", "vllm", "sglang")}, "deepspeed": {"train": ("trtllm", "vllm", "sglang")},
+    "fsdp": {"train": ("trtllm", "vllm", "sglang")},
+}  # fmt: skip
+"""Whose kernels each stack runs. Training runs cuBLAS for its products, which the records of all three engines hold."""
+
+STATED: Mapping[str, Mapping[str, tuple[float, str]]] = {
+    "vllm": {"reserve": (1.0e9, ""), "memory_utilisation": (0.9, "default of gpu_memory_utilization"),
+             "prefill_tokens": (8192.0, "default of max_num_batched_tokens for an API server")},
+    "sglang": {"reserve": (1.0e9, ""), "memory_utilisation": (0.88, "typical mem_fraction_static"),
+               "prefill_tokens": (8192.0, "default of chunked_prefill_size")},
+    "tensorrt-llm": {"reserve": (1.0e9, ""), "memory_utilisation": (0.9, "default of free_gpu_memory_fraction"),
+                     "prefill_tokens": (8192.0, "default of max_num_tokens")},
+    "megatron-lm": {"reserve": (1.0e9, "")}, "deepspeed": {"reserve": (1.0e9, "")}, "fsdp": {"reserve": (1.0e9, "")},
+}  # fmt: skip
+
+DEFAULT = Source("default", "stated default, not fitted", "docs/stacks.md", "2026-11-30", "default")
+DATE = "2026-11-30"
+SHRINKAGE = {"serve": {}, "train": {"stack_spread": 0.4, "device_spread": 0.4}}
+"""How far stacks and devices may depart from the shared values: training software of five years differs more."""
+
+
+def _bare(name: str, title: str) -> StackRecord:
+    return StackRecord(name=name, title=title, kernels=KERNELS[name], fits=())
+
+
+def serving_folds(found: Runs) -> dict[str, list[str]]:
+    """Ways to leave rows out: name of the part of the errors → a label a row, one label is left out at a time."""
+    layout = [str([q.settings.get(n) for n in ("devices", "tp", "pp", "dp", "ep")]) for q in found.questions]
+    lengths = [str([q.settings.get(n) for n in ("input_tokens", "output_tokens")]) for q in found.questions]
+    models, devices, stacks = found.models, found.devices, found.stacks
+    group = [f"{m} {d} {s} {x}" for m, d, s, x in zip(models, devices, stacks, layout, strict=True)]
+    return {
+        "held_out": [str(fifth(g)) for g in group],
+        "new_layout": [str(fifth(x)) for x in layout],
+        "new_lengths": lengths,
+        "new_model": models,
+    }
+
+
+def fitted_stacks(folder: Path, host: Host) -> tuple[list[StackRecord], list[str]]:
+    """The records of all stacks, and lines that tell what was fitted, left out and reached."""
+    lines: list[str] = []
+    fits: dict[str, list[StackFit]] = {name: [] for name in TITLES}
+    for task, file in (("serve", "serving_points.csv"), ("train", "training_points.csv")):
+        found = runs(task, [folder / file], host, lambda q: str(q.case.structure.get("stack")) in TITLES)
+        for reason, count in sorted(found.skipped.items()):
+            lines.append(f"{file}: {count} rows left out: {reason}")
+        for name, part in _task(task, found, file, lines).items():
+            fits[name] += part
+    records = [
+        StackRecord(name=name, title=title, kernels=KERNELS[name], fits=tuple(fits[name]))
+        for name, title in TITLES.items()
+        if fits[name]
+    ]
+    return records, lines
+
+
+def _task(task: str, found: Runs, file: str, lines: list[str]) -> dict[str, list[StackFit]]:
+    import numpy as np
+
+    how = SHRINKAGE[task]
+    parts, measured, stacks, devices = found.parts, found.measured, found.stacks, found.devices
+    usable = np.isfinite(measured) & (measured > 0)
+    if task == "train":
+        chosen = _fitted_training(found) & usable
+    else:
+        chosen = usable
+    rows = np.flatnonzero(chosen)
+    whole = fit(parts.take(rows), measured[rows], [stacks[i] for i in rows], [devices[i] for i in rows], **how)
+    tested: dict[str, Array] = {}
+    if task == "serve":
+        for name, folds in serving_folds(found).items():
+            tested[name] = held_out(parts, measured, stacks, devices, folds, **how)
+        tested["new_device"] = held_out(parts, measured, stacks, devices, devices, forget_device=True, **how)
+        # A model of one's own is new to the fit, one of the fitted ones is not: both are asked for.
+        spread_of = 0.5 * (np.log(tested["held_out"]) + np.log(tested["new_model"]))
+        spread_rows = np.exp(spread_of)
+    else:
+        tested["held_out"] = _held_out_training(found, chosen, whole, how)
+        spread_rows = tested["held_out"]
+    train = np.where(chosen, predicted(whole, parts, stacks, devices), np.nan)
+    source = Source(
+        "fit", f"slipstick's fit to published runs ({file})", "docs/stacks.md", DATE, "fitted"
+    )
+    result: dict[str, list[StackFit]] = {name: [] for name in TITLES}
+    for name in sorted(set(stacks)):
+        of_stack = np.array([s == name for s in stacks])
+        groups = [("", of_stack)] + [
+            (d, of_stack & np.array([x == d for x in devices])) for d in sorted({d for d, s in zip(devices, stacks, strict=True) if s == name})
+        ]  # fmt: skip
+        for device, group in groups:
+            if not (group & chosen).any() and device:
+                continue
+            values = whole.values(name, device)
+            errors = {"train": summary(train[group], measured[group])}
+            errors.update({part: summary(p[group], measured[group]) for part, p in tested.items()})
+            if device:
+                errors.pop("new_device", None)
+            judged = tested["new_device"] if task == "serve" and not device else spread_rows
+            spread = spread_beyond(judged[group], measured[group], parts.kernels[group])
+            if int(np.isfinite(judged[group]).sum()) < 10:
+                # Too few runs to tell: what all runs of the stack show.
+                spread = max(spread, spread_beyond(spread_rows[of_stack], measured[of_stack], parts.kernels[of_stack]))
+            figure = "tpot_s" if task == "serve" else "step_time_s"
+            told = {figure: round(spread, 4)}
+            if task == "serve":
+                told["output_tokens_per_s"] = told["request_s"] = told[figure]
+            quantities = {n: Quantity(v, COEFFICIENTS[n][0], source) for n, v in values.items()}
+            for n, (value, note) in STATED[name].items():
+                quantities[n] = Quantity(value, COEFFICIENTS[n][0], DEFAULT, note=note)
+            result[name].append(
+                StackFit(
+                    task=task, accelerator=device, values=quantities, spread=told, rows=int((group & chosen).sum()),
+                    errors={k: e for k, e in errors.items() if e.n}, command="python -m slipstick.calibration.stacks FOLDER",
+                )
+            )  # fmt: skip
+            held = errors["held_out"]
+            lines.append(
+                f"{task} {name} {device or 'all'}: {int((group & chosen).sum())} fitted, "
+                + ", ".join(f"{k} {e.mean:.1%}/{e.median:.1%}/{e.p90:.1%} (n {e.n}, bias {e.bias:+.1%})" for k, e in errors.items() if e.n)
+                + f", spread {spread:.3f}"
+            )  # fmt: skip
+            del held
+    return result
+
+
+def _sets(found: Runs) -> list[str]:
+    """The set of each row: where it was published, and on what."""
+    return [f"{q.point.source} {q.case.machine.accelerator.name}" for q in found.questions]
+
+
+def _fitted_training(found: Runs) -> Any:
+    """Large sets are split by the hash of their rows' ids; of small ones every row is fitted."""
+    import numpy as np
+
+    sets = _sets(found)
+    size = {name: sets.count(name) for name in set(sets)}
+    split = is_fitted(found.questions)
+    return np.array([split[i] if size[sets[i]] >= SMALL else True for i in range(len(sets))])
+
+
+def _held_out_training(found: Runs, chosen: Any, whole: Any, how: Mapping[str, float]) -> Any:
+    """Large sets: the rows that were not fitted. Small ones: each row by a fit without its configuration."""
+    import numpy as np
+
+    from .stack_runs import configuration
+
+    parts, measured, stacks, devices = found.parts, found.measured, found.stacks, found.devices
+    result = np.where(chosen, np.nan, predicted(whole, parts, stacks, devices))
+    sets = _sets(found)
+    small = [name for name in sorted(set(sets)) if sets.count(name) < SMALL]
+    for name in small:
+        for label in sorted({configuration(found.questions[i]) for i in range(len(sets)) if sets[i] == name}):
+            out = [i for i in range(len(sets)) if sets[i] == name and configuration(found.questions[i]) == label]
+            keep = np.array([i for i in np.flatnonzero(chosen) if i not in out])
+            # Only runs of the same stack tell about it: the rest stays as it is.
+            keep = np.array([i for i in keep if stacks[i] == stacks[out[0]]], int)
+            if keep.size == 0:
+                continue
+            again = fit(parts.take(keep), measured[keep], [stacks[i] for i in keep], [devices[i] for i in keep], **how)
+            own = np.asarray(out, int)
+            result[own] = predicted(again, parts.take(own), [stacks[i] for i in out], [devices[i] for i in out])
+    return result
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Remake the records."""
+    import click
+
+    from slipstick.hwdb import FOLDER
+
+    @click.command()
+    @click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+    @click.option("--output", type=click.Path(file_okay=False, path_type=Path), default=FOLDER / "stacks")
+    def remake(folder: Path, output: Path) -> None:
+        """Fit the stacks to the published runs in FOLDER."""
+        for name, title in TITLES.items():  # a stack has to have a name before runs can be of it
+            if not (output / f"{name}.toml").exists():
+                replace_file(output / f"{name}.toml", write_stack(_bare(name, title)))
+        records, lines = fitted_stacks(folder, default_host())
+        for line in lines:
+            click.echo(line)
+        for record in records:
+            replace_file(output / f"{record.name}.toml", write_stack(record))
+            click.echo(f"wrote {output / record.name}.toml")
+
+    remake.main(args=list(arguments) if arguments is not None else None, standalone_mode=True)
+
+
+if __name__ == "__main__":
+    main()
+
+
+__all__ = ["fitted_stacks", "main", "row_id"]
