@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 LATER: dict[str, tuple[str, str]] = {
     "measure": ("measure_cli:measure_command", "Measure kernels on this machine, through PyTorch."),
+    "deployment": (
+        "deployment_cli:deployment_command",
+        "Re-fit a stack to six or more measured points of a deployment.",
+    ),
 }
 """Commands that are imported when they are called: name → (module:attribute, line of help)."""
 

@@ -3,7 +3,7 @@
 Floor: calibration. numpy and scipy inside functions.
 
 A coefficient is a positive number with a log-normal prior: over all runs its prior is broad and physical; a stack
-departs from that by about 15 %, a device from its stack by about 10 % (both are standard deviations of the logarithm). With
+departs from that by about 15 %, a device from its stack by about 10 % (standard deviations of the logarithm). With
 few runs a device therefore keeps its stack's values, with many it gets its own: shrinkage is what makes a new model
 or a new device come out right. No coefficient knows a model's name.
 """
@@ -152,11 +152,11 @@ def held_out(
     labels = np.array([str(fold) for fold in folds])
     for label in sorted(set(labels)):
         out = labels == label
-        keep = np.flatnonzero(~out)
-        if keep.size == 0:
+        keep = [int(i) for i in np.flatnonzero(~out)]
+        if not keep:
             continue
         found = fit(parts.take(keep), measured[keep], [stacks[i] for i in keep], [devices[i] for i in keep], **how)
-        rows = np.flatnonzero(out)
+        rows = [int(i) for i in np.flatnonzero(out)]
         named = ["" if forget_device else devices[i] for i in rows]
         result[rows] = predicted(found, parts.take(rows), [stacks[i] for i in rows], named)
     return result

@@ -75,12 +75,17 @@ def model_of(question: Question) -> str:
     return "/".join(f"{sizes.get(name, 0):g}" for name in told)
 
 
-def runs(task: str, files: Sequence[Path], host: Host, wanted: Callable[[Question], bool] | None = None) -> Runs:
-    """Every row of ``files`` whose time a step or a token takes follows from it, under the stack that the row names."""
+def runs(
+    task: str, files: Sequence[Path], host: Host, wanted: Callable[[Question], bool] | None = None,
+    stack: str | None = None,
+) -> Runs:  # fmt: skip
+    """Every row of ``files`` that tells how long a step or a token takes, under ``stack`` or the one that it names."""
     import numpy as np
 
-    scenarios = Scenarios(host)
-    metrics = ("tpot",) if task == "serve" else ("iteration", "tflops", "tokens_per_s", "tokens_per_s_per_device", "mfu")
+    scenarios = Scenarios(host, stack)
+    metrics = (
+        ("tpot",) if task == "serve" else ("iteration", "tflops", "tokens_per_s", "tokens_per_s_per_device", "mfu")
+    )
     kept: list[Question] = []
     skipped: dict[str, int] = {}
     for file in files:

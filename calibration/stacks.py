@@ -16,9 +16,8 @@ from slipstick.core.model.interfaces.stack import COEFFICIENTS
 from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import StackFit, StackRecord, write_stack
 
-from .stack_fit import fit, held_out, predicted, spread_beyond, summary
+from .stack_fit import Fit, fit, held_out, predicted, spread_beyond, summary
 from .stack_runs import SMALL, Runs, fifth, is_fitted, row_id, runs
-
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,7 +48,7 @@ STATED: Mapping[str, Mapping[str, tuple[float, str]]] = {
 
 DEFAULT = Source("default", "stated default, not fitted", "docs/stacks.md", "2026-11-30", "default")
 DATE = "2026-11-30"
-SHRINKAGE = {"serve": {}, "train": {"stack_spread": 0.4, "device_spread": 0.4}}
+SHRINKAGE: dict[str, dict[str, Any]] = {"serve": {}, "train": {"stack_spread": 0.4, "device_spread": 0.4}}
 """How far stacks and devices may depart from the shared values: training software of five years differs more."""
 
 
@@ -99,7 +98,7 @@ def _task(task: str, found: Runs, file: str, lines: list[str]) -> dict[str, list
         chosen = _fitted_training(found) & usable
     else:
         chosen = usable
-    rows = np.flatnonzero(chosen)
+    rows = [int(i) for i in np.flatnonzero(chosen)]
     whole = fit(parts.take(rows), measured[rows], [stacks[i] for i in rows], [devices[i] for i in rows], **how)
     tested: dict[str, Array] = {}
     if task == "serve":
@@ -113,9 +112,7 @@ def _task(task: str, found: Runs, file: str, lines: list[str]) -> dict[str, list
         tested["held_out"] = _held_out_training(found, chosen, whole, how)
         spread_rows = tested["held_out"]
     train = np.where(chosen, predicted(whole, parts, stacks, devices), np.nan)
-    source = Source(
-        "fit", f"slipstick's fit to published runs ({file})", "docs/stacks.md", DATE, "fitted"
-    )
+    source = Source("fit", f"slipstick's fit to published runs ({file})", "docs/stacks.md", DATE, "fitted")
     result: dict[str, list[StackFit]] = {name: [] for name in TITLES}
     for name in sorted(set(stacks)):
         of_stack = np.array([s == name for s in stacks])
@@ -148,13 +145,11 @@ def _task(task: str, found: Runs, file: str, lines: list[str]) -> dict[str, list
                     errors={k: e for k, e in errors.items() if e.n}, command="python -m slipstick.calibration.stacks FOLDER",
                 )
             )  # fmt: skip
-            held = errors["held_out"]
             lines.append(
                 f"{task} {name} {device or 'all'}: {int((group & chosen).sum())} fitted, "
                 + ", ".join(f"{k} {e.mean:.1%}/{e.median:.1%}/{e.p90:.1%} (n {e.n}, bias {e.bias:+.1%})" for k, e in errors.items() if e.n)
                 + f", spread {spread:.3f}"
             )  # fmt: skip
-            del held
     return result
 
 
@@ -173,7 +168,7 @@ def _fitted_training(found: Runs) -> Any:
     return np.array([split[i] if size[sets[i]] >= SMALL else True for i in range(len(sets))])
 
 
-def _held_out_training(found: Runs, chosen: Any, whole: Any, how: Mapping[str, float]) -> Any:
+def _held_out_training(found: Runs, chosen: Any, whole: Fit, how: Mapping[str, Any]) -> Any:
     """Large sets: the rows that were not fitted. Small ones: each row by a fit without its configuration."""
     import numpy as np
 

@@ -99,4 +99,5 @@ def _panel(panel: Any, metric: str, rows: Sequence[Predicted]) -> None:
     told = f" [{unit}]" if unit != "1" else ""
     panel.set(xscale="log", yscale="log", xlim=ends, ylim=ends, title=metric,
               xlabel=f"measured{told}", ylabel=f"predicted{told}")  # fmt: skip
+    panel.tick_params(axis="x", which="minor", labelsize=6, labelrotation=60)
     panel.legend(fontsize=7, loc="upper left")

@@ -11,15 +11,15 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from ..errors import PluginError, SlipstickError, unknown
+from ..errors import PluginError, unknown
 from . import hookspecs, manifest
 from .discovery import LOADERS, from_file, from_row, from_user_folder
 from .machines import RECORD_KINDS, Machines, is_path
+from .own_records import SEE, fitted_records, presets_of, stack_file
 from .plugin import (
     HOOK_NAMES,
     HOOKS,
@@ -50,13 +50,6 @@ if TYPE_CHECKING:
     from ..records.hardware_toml import Record
 
 _HOOK_OF = {kind: hook for hook in HOOKS for kind, _ in hook.kinds}
-_SEE = {
-    "accelerator": "see `slipstick hardware list`, or give the path of a .toml file",
-    "architecture": "see `slipstick models list`",
-    "host": "see `slipstick hardware list`",
-    "link": "see `slipstick hardware list`",
-    "node": "see `slipstick hardware list`",
-}
 
 
 class Host:
@@ -126,18 +119,8 @@ class Host:
         ``folder``: where the accelerator's own file lies; records beside it come before a person's own folder, and
         that before what plugins bring. Raises ``UserError`` for a file that is not sound.
         """
-        from ..records.fitted_catalog import FittedCatalog
-
-        found = list(FittedCatalog(Path(folder) / "fitted", "beside").records(accelerator)) if folder else []
         owners = [pair for several in self._owners("fitted records").values() for pair in several]
-        for plugin, records in sorted(owners, key=lambda pair: pair[0].origin != "user folder"):
-            try:
-                found += records.records(accelerator)
-            except SlipstickError:
-                raise
-            except Exception as error:
-                raise PluginError(f"plugin {plugin} failed to bring fitted records: {one_line(error)}") from error
-        return tuple(found)
+        return fitted_records(accelerator, folder, owners)
 
     def architectures(self) -> dict[str, Architecture]:
         """The architectures by name."""
@@ -174,11 +157,7 @@ class Host:
 
     def stack(self, name: str) -> Stack:
         """The software stack that ``--stack`` names: by name, or the path of a .toml file of its coefficients."""
-        if is_path(name):
-            from ..model.recorded_stack import RecordedStack
-
-            return RecordedStack(Path(name).stem, Path(os.path.expanduser(name)))
-        found: Stack = self.get("stack", name)
+        found: Stack = stack_file(name) if is_path(name) else self.get("stack", name)
         return found
 
     def schedulers(self) -> dict[str, Scheduler]:
@@ -244,15 +223,7 @@ class Host:
 
     def presets(self) -> dict[str, str]:
         """Bundled model configurations: preset name → path of its ``config.json``. Raises ``PluginError``."""
-        owners: dict[str, Plugin] = {}
-        found: dict[str, str] = {}
-        for several in self._owners("architecture").values():
-            for plugin, architecture in several:
-                for name, path in architecture.presets().items():
-                    if name in found and found[name] != path:
-                        raise clash("model preset", name, [owners[name], plugin])
-                    found[name], owners[name] = path, plugin
-        return dict(sorted(found.items()))
+        return presets_of(pair for several in self._owners("architecture").values() for pair in several)
 
     # --- what is loaded -------------------------------------------------------------------------------------------
 
@@ -299,7 +270,7 @@ class Host:
 
     def hint(self, kind: str) -> str:
         """The end of an error line about an unknown ``kind``: where to see all, and whether a plugin is broken."""
-        return _SEE.get(kind, "see `slipstick plugins`") + self._broken_hint()
+        return SEE.get(kind, "see `slipstick plugins`") + self._broken_hint()
 
     def _broken_hint(self) -> str:
         names = [plugin.name for plugin in self._plugins if plugin.state == "broken"]

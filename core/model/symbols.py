@@ -50,9 +50,7 @@ def _register() -> None:
     ):
         register(SymbolInfo(name, latex, "1", what), OWNER)
     register(SymbolInfo("device_units", "N_{SM}", "1", "processors of a device (SMs, cores)", 1, default=100.0), OWNER)
-    register(
-        SymbolInfo("device_cache", "C_{L2}", "B", "last-level cache of a device", default=40e6), OWNER
-    )
+    register(SymbolInfo("device_cache", "C_{L2}", "B", "last-level cache of a device", default=40e6), OWNER)
     register(SymbolInfo("memory_utilisation", "u", "1", "fraction of device memory that a server may use", 0, 1), OWNER)
     register(
         SymbolInfo("prefill_tokens", "n_{pre}", "1", "most tokens that one prefill pass computes at once", lower=1),

@@ -155,7 +155,9 @@ def write_stack(record: StackRecord) -> str:
                 lines.append(f"{key} = {_text(told)}")
         lines += ["", "[fit.values]"]
         for name, quantity in fit.values.items():
-            value = f"{quantity.value:.6g}" if quantity.unit == "1" else _text(format_si(quantity.value, quantity.unit, 5))
+            value = (
+                f"{quantity.value:.6g}" if quantity.unit == "1" else _text(format_si(quantity.value, quantity.unit, 5))
+            )
             extra = f", note = {_text(quantity.note)}" if quantity.note else ""
             lines.append(f"{name} = {{ value = {value}, source = {_text(quantity.source.key)}{extra} }}")
         if fit.spread:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
 ORDER = ("input_tokens", "output_tokens", "tp", "ep", "pp", "dp", "concurrency")
 
+
 @frozen(eq=False)
 class PassModel:
     """One phase: its blocks' costs, the tree of one pass through the model, and the slowest stage's period."""

@@ -36,7 +36,13 @@ _LEAST = click.option(
 )
 _MATCH = click.option("--match", metavar="TEXT", help="Only what leads to a part whose name holds TEXT, however small.")
 _FULL = click.option("--full", is_flag=True, help="Write long expressions out; --json has all of them.")
-OPTIONS = (_DEPTH, _LEAST, _MATCH, _FULL, JSON)
+_AGAINST = click.option(
+    "--against",
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="TRACE",
+    help="A measured trace: each of its kernels beside what is predicted for it.",
+)
+OPTIONS = (_DEPTH, _LEAST, _MATCH, _FULL, _AGAINST, JSON)
 
 
 @click.group("explain", short_help="Where an answer comes from: formula, value and share of each part.")
@@ -48,10 +54,19 @@ def command() -> None:
 
 
 def explained(
-    question: Question, depth: int | None, min_share: float, match: str | None, full: bool, as_json: bool
+    question: Question,
+    depth: int | None,
+    min_share: float,
+    match: str | None,
+    full: bool,
+    against: str | None,
+    as_json: bool,
 ) -> int:
     """Print the trees of one answer; the exit status."""
-    answer = the_prediction(question).answer
+    prediction = the_prediction(question)
+    if against is not None:
+        return _beside(prediction, against, question, as_json)
+    answer = prediction.answer
     trees = dict(answer.trees)
     if match is not None:
         trees = matched(trees, match)
@@ -66,6 +81,22 @@ def explained(
     else:
         _print(answer, trees, depth, min_share / 100, 0 if full else CLIP)
     return 0 if answer.feasible else 1
+
+
+def _beside(prediction: Prediction, trace: str, question: Question, as_json: bool) -> int:
+    from pathlib import Path
+
+    from ...study.against import against
+
+    found = against(prediction, Path(trace), question.host)
+    if as_json:
+        click.echo(json.dumps(finite({**found.to_json(), "schema": SCHEMA}), allow_nan=False))
+        return 0
+    from ..comparisons import comparison_page
+    from ..tables import show
+
+    show(comparison_page(found, prediction.answer))
+    return 0
 
 
 def the_prediction(question: Question) -> Prediction:
@@ -112,18 +143,30 @@ def _print(answer: Answer, trees: dict[str, TreeNode], depth: int, least: float,
 
 @question_command("train", "train", "Explain the time of a training step.", OPTIONS)
 def train_command(
-    question: Question, depth: int | None, min_share: float, match: str | None, full: bool, as_json: bool
+    question: Question,
+    depth: int | None,
+    min_share: float,
+    match: str | None,
+    full: bool,
+    against: str | None,
+    as_json: bool,
 ) -> int:
     """Explain the step time of training MODEL on MACHINE: the tree with formula, value and share of each part."""
-    return explained(question, depth, min_share, match, full, as_json)
+    return explained(question, depth, min_share, match, full, against, as_json)
 
 
 @question_command("serve", "serve", "Explain the latencies of serving.", OPTIONS)
 def serve_command(
-    question: Question, depth: int | None, min_share: float, match: str | None, full: bool, as_json: bool
+    question: Question,
+    depth: int | None,
+    min_share: float,
+    match: str | None,
+    full: bool,
+    against: str | None,
+    as_json: bool,
 ) -> int:
     """Explain the latencies of serving MODEL on MACHINE: the trees with formula, value and share of each part."""
-    return explained(question, depth, min_share, match, full, as_json)
+    return explained(question, depth, min_share, match, full, against, as_json)
 
 
 command.add_command(train_command)

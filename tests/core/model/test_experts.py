@@ -20,6 +20,7 @@ from slipstick.core.algebra.symbols import symbol
 from slipstick.core.model.axes import ROUTED
 from slipstick.core.model.collectives import Network
 from slipstick.core.model.graph import Block
+from slipstick.core.model.interfaces.stack import NEUTRAL
 from slipstick.core.model.layout import Rules
 from slipstick.core.model.mesh import Dimension, Mesh
 from slipstick.core.model.ops import Attention, Dispatch, LatentAttention
@@ -28,7 +29,6 @@ from slipstick.core.model.pricing import step_node
 from slipstick.core.model.work import Alternatives, Work
 from slipstick.core.records.configuration import Configuration
 from slipstick.core.testkit.derivation import Derived, cached_phase, derive, training_phase
-from slipstick.core.model.interfaces.stack import NEUTRAL
 from slipstick.core.testkit.scene import RATES, BareRoofline
 from slipstick.plugins.architectures import presets
 from slipstick.plugins.architectures.deepseek import DeepseekV3

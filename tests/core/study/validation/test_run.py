@@ -13,7 +13,8 @@ from slipstick.core.study.validation.names import Skipped, found, rules
 from slipstick.core.study.validation.points import Points
 from slipstick.core.study.validation.run import BATCHES, Run
 
-GPT3: dict[str, Any] = {"layers": 96, "hidden": 12288, "heads": 96, "kv_heads": 96, "ffn": 49152, "vocab": 51200, "sequence": 2048,
+GPT3: dict[str, Any] = {
+        "layers": 96, "hidden": 12288, "heads": 96, "kv_heads": 96, "ffn": 49152, "vocab": 51200, "sequence": 2048,
         "devices": 64, "tp": 8, "pp": 8, "dp": 1, "micro_batch": 1, "global_batch": 64, "zero": 0,
         "sequence_parallel": 0, "recompute": "full", "precision": "fp16 mixed"}  # fmt: skip
 LLAMA = {"devices": 2, "tp": 2, "concurrency": 16, "input_tokens": 1024, "output_tokens": 256, "precision": "fp8"}
