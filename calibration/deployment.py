@@ -19,7 +19,7 @@ from slipstick.core.records.fitted import ErrorSummary
 from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import StackFit, StackRecord
 
-from .stack_fit import PRIORS, fit, held_out, predicted, spread_beyond, summary
+from .stack_fit import PRIORS, fit, held_out, predicted, spreads, summary
 from .stack_parts import SERVING, TRAINING
 from .stack_runs import Runs, configuration, runs
 
@@ -120,16 +120,16 @@ def _deployment(
     told = ", ".join(f.name for f in files)
     source = Source("deployment", f"fitted to {len(ways)} measured points: {told}"[:200], told[:200], date, "fitted")
     figure = "tpot_s" if own.task == "serve" else "step_time_s"
-    spread = spread_beyond(after, own.measured, own.parts.kernels)
-    spreads = {figure: round(spread, 4)}
+    share, spread = spreads(after, own.measured, own.parts.kernels)
+    told_spread = {"kernels": share, figure: round(spread, 4)}
     if own.task == "serve":
-        spreads["output_tokens_per_s"] = spreads["request_s"] = spreads[figure]
+        told_spread |= dict.fromkeys(("output_tokens_per_s", "request_s"), told_spread[figure])
     quantities = dict(stated) | {n: Quantity(v, COEFFICIENTS[n][0], source) for n, v in values.items()}
     errors = {"train": summary(predicted(whole, own.parts, labels, devices), own.measured),
               "held_out": summary(after, own.measured), "before": summary(before, own.measured)}  # fmt: skip
     record = StackRecord(
         name=name, title=f"{base.name} as deployed", kernels={own.task: base.kernel_sources(own.task)},
-        fits=(StackFit(task=own.task, accelerator=accelerator, values=quantities, spread=spreads, rows=len(ways),
+        fits=(StackFit(task=own.task, accelerator=accelerator, values=quantities, spread=told_spread, rows=len(ways),
                        errors=errors, command=f"slipstick calibrate deployment {told}"[:400]),),
     )  # fmt: skip
     return Deployment(

@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from attrs import field, frozen
+from attrs import frozen
 
 from slipstick.core.records.fitted import ErrorSummary
+from slipstick.core.study.intervals import LEVEL, Z
 
 from .stack_parts import SERVING, TRAINING, Parts
 
@@ -176,29 +177,40 @@ def summary(predicted: Array, measured: Array) -> ErrorSummary:
     )
 
 
-def spread_beyond(predicted: Array, measured: Array, kernels: Array) -> float:
-    """The standard deviation of ln that, with the kernels' own, makes intervals which hold 80 % of the rows."""
-    import numpy as np
-    from scipy.optimize import brentq
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Candidates for the share of the kernels' spread that a stack leaves."""
 
-    off = np.abs(np.log(measured / predicted))
+
+def spreads(predicted: Array, measured: Array, kernels: Array) -> tuple[float, float]:
+    """The share of the kernels' own spread, and the standard deviation of ln beside it, that make good intervals.
+
+    A stack's ``time_factor`` takes up what all kernels have in common, so that less than their whole spread is left.
+    For each share the other part is what makes intervals hold 80 % of the rows; the pair with the best interval score
+    is taken (Gneiting, Raftery, JASA 102(477) 2007), since a wide interval holds everything and says nothing.
+    """
+    import numpy as np
+
+    off = np.log(measured / predicted)
     known = np.isfinite(off)
     off, own = off[known], kernels[known]
     if off.size == 0:
-        return 0.15
+        return 1.0, 0.15
+    best = (np.inf, 1.0, 0.15)
+    for share in SHARES:
+        sigma = _beyond(np.abs(off), share * own)
+        half = Z * np.sqrt((share * own) ** 2 + sigma * sigma)
+        score = float(np.mean(2 * half + 2 / (1 - LEVEL) * np.maximum(np.abs(off) - half, 0.0)))
+        if score < best[0] * (1 - 1e-9):
+            best = (score, share, sigma)
+    return best[1], best[2]
+
+
+def _beyond(off: Array, own: Array) -> float:
+    """The standard deviation that, with ``own``, makes intervals which hold ``LEVEL`` of the rows."""
+    import numpy as np
+    from scipy.optimize import brentq
 
     def inside(sigma: float) -> float:
-        return float(np.mean(off <= 1.2815515655446004 * np.sqrt(own * own + sigma * sigma))) - 0.8
+        return float(np.mean(off <= Z * np.sqrt(own * own + sigma * sigma))) - LEVEL
 
-    if inside(0.0) >= 0:
-        return 0.0
-    return float(brentq(inside, 0.0, 10.0, xtol=1e-4))
-
-
-@frozen(eq=False)
-class Judged:
-    """A fit with its errors: part → errors (train, held_out, new_model, new_device, uncorrected)."""
-
-    fit: Fit
-    errors: dict[str, ErrorSummary] = field(factory=dict)
-    spread: float = 0.15
+    return 0.0 if inside(0.0) >= 0 else float(brentq(inside, 0.0, 20.0, xtol=1e-4))

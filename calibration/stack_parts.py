@@ -17,6 +17,7 @@ from attrs import frozen
 from slipstick.core.study.case import Case
 from slipstick.core.study.intervals import kernel_spread
 from slipstick.core.study.tree import valued_tree
+from slipstick.core.study.validation.run import admitted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -107,6 +108,11 @@ def parts_of(task: str, questions: Sequence[Question]) -> Parts:
         case = questions[rows[0]].case
         settings = _columns([questions[row].settings for row in rows])
         figures = ["tpot", "ttft"] if task == "serve" else ["step_time"]
+        if task == "serve":
+            alone = case.complete({**settings, "concurrency": 1})
+            most = admitted(alone, case.program.evaluate(alone, ["kv_capacity_tokens"])["kv_capacity_tokens"])
+            wanted = np.asarray(settings["concurrency"], float)
+            settings["concurrency"] = np.where(most >= 1, np.minimum(wanted, np.maximum(most, 1)), wanted)
 
         def at(changes: dict[str, float], case: Case = case, settings: dict[str, Any] = settings,
                figures: list[str] = figures, count: int = len(rows)) -> list[Any]:  # fmt: skip

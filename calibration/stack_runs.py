@@ -26,6 +26,12 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
+METRICS = {
+    "serve": ("tpot",),
+    "train": ("iteration", "tflops", "tokens_per_s", "tokens_per_s_per_device", "mfu"),
+}
+"""What follows from the time of a step or a token alone."""
+
 SMALL = 40
 """Sets of fewer rows are judged by leaving one configuration out; larger ones are split once and for all."""
 
@@ -83,9 +89,7 @@ def runs(
     import numpy as np
 
     scenarios = Scenarios(host, stack)
-    metrics = (
-        ("tpot",) if task == "serve" else ("iteration", "tflops", "tokens_per_s", "tokens_per_s_per_device", "mfu")
-    )
+    metrics = METRICS[task]
     kept: list[Question] = []
     skipped: dict[str, int] = {}
     for file in files:

@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 from slipstick.core.files import replace_file
 from slipstick.core.host.host import Host, default_host
 from slipstick.core.model.interfaces.stack import COEFFICIENTS
+from slipstick.core.records.fitted import ErrorSummary
 from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import StackFit, StackRecord, write_stack
 
-from .stack_fit import Fit, fit, held_out, predicted, spread_beyond, summary
+from .stack_fit import Fit, fit, held_out, predicted, spreads, summary
 from .stack_runs import SMALL, Runs, fifth, is_fitted, row_id, runs
 
 if TYPE_CHECKING:
@@ -93,11 +94,8 @@ def _task(task: str, found: Runs, file: str, lines: list[str]) -> dict[str, list
 
     how = SHRINKAGE[task]
     parts, measured, stacks, devices = found.parts, found.measured, found.stacks, found.devices
-    usable = np.isfinite(measured) & (measured > 0)
-    if task == "train":
-        chosen = _fitted_training(found) & usable
-    else:
-        chosen = usable
+    chosen = _fitted_training(found) if task == "train" else np.ones(len(stacks), bool)
+    chosen = chosen & np.isfinite(measured) & (measured > 0)
     rows = [int(i) for i in np.flatnonzero(chosen)]
     whole = fit(parts.take(rows), measured[rows], [stacks[i] for i in rows], [devices[i] for i in rows], **how)
     tested: dict[str, Array] = {}
@@ -105,52 +103,62 @@ def _task(task: str, found: Runs, file: str, lines: list[str]) -> dict[str, list
         for name, folds in serving_folds(found).items():
             tested[name] = held_out(parts, measured, stacks, devices, folds, **how)
         tested["new_device"] = held_out(parts, measured, stacks, devices, devices, forget_device=True, **how)
-        # A model of one's own is new to the fit, one of the fitted ones is not: both are asked for.
-        spread_of = 0.5 * (np.log(tested["held_out"]) + np.log(tested["new_model"]))
-        spread_rows = np.exp(spread_of)
+        # People ask for models that were fitted and for ones that were not: the spread is that of both together.
+        known = np.exp(0.5 * (np.log(tested["held_out"]) + np.log(tested["new_model"])))
     else:
-        tested["held_out"] = _held_out_training(found, chosen, whole, how)
-        spread_rows = tested["held_out"]
+        tested["held_out"] = known = _held_out_training(found, chosen, whole, how)
     train = np.where(chosen, predicted(whole, parts, stacks, devices), np.nan)
     source = Source("fit", f"slipstick's fit to published runs ({file})", "docs/stacks.md", DATE, "fitted")
     result: dict[str, list[StackFit]] = {name: [] for name in TITLES}
     for name in sorted(set(stacks)):
         of_stack = np.array([s == name for s in stacks])
-        groups = [("", of_stack)] + [
-            (d, of_stack & np.array([x == d for x in devices])) for d in sorted({d for d, s in zip(devices, stacks, strict=True) if s == name})
-        ]  # fmt: skip
-        for device, group in groups:
-            if not (group & chosen).any() and device:
+        own_devices = sorted({d for d, s in zip(devices, stacks, strict=True) if s == name})
+        for device in ("", *own_devices):
+            group = of_stack & np.array([not device or d == device for d in devices])
+            count = int((group & chosen).sum())
+            if not count:
                 continue
-            values = whole.values(name, device)
             errors = {"train": summary(train[group], measured[group])}
-            errors.update({part: summary(p[group], measured[group]) for part, p in tested.items()})
+            errors |= {part: summary(times[group], measured[group]) for part, times in tested.items()}
             if device:
                 errors.pop("new_device", None)
-            judged = tested["new_device"] if task == "serve" and not device else spread_rows
-            spread = spread_beyond(judged[group], measured[group], parts.kernels[group])
-            if int(np.isfinite(judged[group]).sum()) < 10:
-                # Too few runs to tell: what all runs of the stack show.
-                spread = max(spread, spread_beyond(spread_rows[of_stack], measured[of_stack], parts.kernels[of_stack]))
-            figure = "tpot_s" if task == "serve" else "step_time_s"
-            told = {figure: round(spread, 4)}
-            if task == "serve":
-                told["output_tokens_per_s"] = told["request_s"] = told[figure]
-            quantities = {n: Quantity(v, COEFFICIENTS[n][0], source) for n, v in values.items()}
-            for n, (value, note) in STATED[name].items():
-                quantities[n] = Quantity(value, COEFFICIENTS[n][0], DEFAULT, note=note)
-            result[name].append(
-                StackFit(
-                    task=task, accelerator=device, values=quantities, spread=told, rows=int((group & chosen).sum()),
-                    errors={k: e for k, e in errors.items() if e.n}, command="python -m slipstick.calibration.stacks FOLDER",
-                )
-            )  # fmt: skip
-            lines.append(
-                f"{task} {name} {device or 'all'}: {int((group & chosen).sum())} fitted, "
-                + ", ".join(f"{k} {e.mean:.1%}/{e.median:.1%}/{e.p90:.1%} (n {e.n}, bias {e.bias:+.1%})" for k, e in errors.items() if e.n)
-                + f", spread {spread:.3f}"
-            )  # fmt: skip
+            errors = {part: error for part, error in errors.items() if error.n}
+            judged = tested["new_device"] if task == "serve" and not device else known
+            share, spread = spreads(judged[group], measured[group], parts.kernels[group])
+            if int(np.isfinite(judged[group]).sum()) < FEW:  # too few to tell: what all runs of the stack show
+                share, of_all = spreads(known[of_stack], measured[of_stack], parts.kernels[of_stack])
+                spread = max(spread, of_all)
+            values = whole.values(name, device)
+            result[name].append(_record(task, name, device, values, (share, spread), count, errors, source))
+            told = f"spread {spread:.3f} and {share:g} of the kernels'"
+            lines.append(f"{task} {name} {device or 'all'}: {count} fitted, {_told(errors)}, {told}")
     return result
+
+
+FEW = 10
+"""Runs that were not fitted, below which a device's own spread is not told from them."""
+
+
+def _record(
+    task: str, name: str, device: str, values: Mapping[str, float], spread: tuple[float, float], rows: int,
+    errors: Mapping[str, ErrorSummary], source: Source,
+) -> StackFit:  # fmt: skip
+    quantities = {n: Quantity(v, COEFFICIENTS[n][0], source) for n, v in values.items()}
+    for n, (value, note) in STATED[name].items():
+        quantities[n] = Quantity(value, COEFFICIENTS[n][0], DEFAULT, note=note)
+    figures = ("tpot_s", "output_tokens_per_s", "request_s") if task == "serve" else ("step_time_s",)
+    told = {"kernels": spread[0], **dict.fromkeys(figures, round(spread[1], 4))}
+    return StackFit(
+        task=task, accelerator=device, values=quantities, spread=told, rows=rows, errors=errors,
+        command="python -m slipstick.calibration.stacks FOLDER",
+    )  # fmt: skip
+
+
+def _told(errors: Mapping[str, ErrorSummary]) -> str:
+    """Mean, median and p90 of each part."""
+    return ", ".join(
+        f"{part} {e.mean:.1%}/{e.median:.1%}/{e.p90:.1%} (n {e.n}, bias {e.bias:+.1%})" for part, e in errors.items()
+    )
 
 
 def _sets(found: Runs) -> list[str]:

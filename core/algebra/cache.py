@@ -15,6 +15,7 @@ import os
 import re
 import time
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,13 +41,21 @@ def key(*parts: object) -> str:
 def code_fingerprint(extra: Iterable[str | os.PathLike[str]] = ()) -> str:
     """A hash over name, size and times of every Python file of slipstick and of the ``extra`` files or folders.
 
-    A key that holds it goes stale when the code that built the payload changes.
+    A key that holds it goes stale when the code that built the payload changes. slipstick's own files are looked at
+    once a process: code that is imported stays what it was.
     """
-    package = Path(__file__).parents[2]
-    rows: list[str] = []
-    for root in [os.fspath(package), *(os.fspath(path) for path in extra)]:
+    rows = list(_own_rows())
+    for root in (os.fspath(path) for path in extra):
         _collect(root, root, rows)
     return hashlib.sha256("\n".join(rows).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+@cache
+def _own_rows() -> tuple[str, ...]:
+    package = os.fspath(Path(__file__).parents[2])
+    rows: list[str] = []
+    _collect(package, package, rows)
+    return tuple(rows)
 
 
 def _collect(root: str, path: str, rows: list[str]) -> None:

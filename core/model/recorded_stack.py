@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ..records.provenance import Quantity, Source
-from ..records.stack import SAME_SPREAD, StackRecord, read_stack
+from ..records.stack import KERNELS, SAME_SPREAD, StackRecord, read_stack
 from .interfaces.stack import COEFFICIENTS, NEUTRAL, Stack
 
 STATED = Source("default", "no cost, where the record states none", "docs/stacks.md", "2026-11-30", "default")
@@ -55,6 +55,10 @@ class RecordedStack(Stack):
             if fit is not None and name in fit.spread:
                 return fit.spread[name]
         return None
+
+    def kernel_share(self, task: str, accelerator: str) -> float:
+        fit = self.record.fit(task, accelerator) or self.record.fit(task, "")
+        return 1.0 if fit is None else fit.spread.get(KERNELS, 1.0)
 
     def standing(self, task: str, accelerator: str) -> str:
         if self.record.fit(task, accelerator) is not None:

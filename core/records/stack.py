@@ -17,7 +17,11 @@ from .toml_walk import Problems, Table, read_quantity, read_sources, read_toml
 
 SCHEMA = 1
 TASKS = ("train", "serve")
+KERNELS = "kernels"
+"""In a table of spreads: the share of the kernels' spread that the fit of the stack leaves."""
+
 FIGURES = (
+    KERNELS,
     "step_time_s", "tpot_s", "ttft_s", "output_tokens_per_s", "request_s", "memory_peak_bytes", "kv_capacity_tokens",
 )  # fmt: skip
 """Figures whose spread a record may state; a rate has the spread of the time it follows from."""
@@ -36,7 +40,8 @@ class StackFit:
     """Coefficients of a stack for one task on one accelerator ("" for all: what stands in for one without runs).
 
     ``values``: symbol → value; ``spread``: figure → standard deviation of ln(measured/predicted) over runs that were
-    not fitted, beyond what the kernels' own residuals explain; ``rows``: runs fitted; ``errors``: part → errors.
+    not fitted, beside the share of the kernels' own spread that stands under "kernels"; ``rows``: runs fitted;
+    ``errors``: part → errors.
     """
 
     task: str
@@ -107,20 +112,19 @@ def _fit(entry: Table, sources: Mapping[str, Source], units: Mapping[str, str]) 
             if quantity is not None:
                 values[name] = quantity
     spread: dict[str, float] = {}
-    table = entry.table("spread")
-    if table is not None:
-        table.only(FIGURES)
-        spread = {name: table.number(name, 0.0, 10.0, 0.0) for name in table.content if name in FIGURES}
+    stated = entry.table("spread")
+    if stated is not None:
+        stated.only(FIGURES)
+        spread = {name: stated.number(name, 0.0, 10.0, 0.0) for name in stated.content if name in FIGURES}
     errors: dict[str, ErrorSummary] = {}
-    table = entry.table("errors")
-    for name in table.content if table is not None else ():
-        part = table.table(name) if table is not None else None
+    judged = entry.table("errors")
+    for name in judged.content if judged is not None else ():
+        part = judged.table(name) if judged is not None else None
         if part is not None:
             part.only(["n", "mean", "median", "p90", "bias"])
-            errors[name] = ErrorSummary(
-                part.whole("n", 0, 10**9, 0), *(part.number(k, 0.0, 1e6, 0.0) for k in ("mean", "median", "p90")),
-                part.number("bias", -1.0, 1e6, 0.0),
-            )  # fmt: skip
+            mean, median, p90 = (part.number(key, 0.0, 1e6, 0.0) for key in ("mean", "median", "p90"))
+            count = part.whole("n", 0, 10**9, 0)
+            errors[name] = ErrorSummary(count, mean, median, p90, part.number("bias", -1.0, 1e6, 0.0))
     return StackFit(
         task=task, accelerator=entry.name("accelerator", "") if entry.content.get("accelerator") else "",
         values=values, spread=spread, rows=entry.whole("rows", 0, 10**9, 0), errors=errors,
@@ -155,9 +159,8 @@ def write_stack(record: StackRecord) -> str:
                 lines.append(f"{key} = {_text(told)}")
         lines += ["", "[fit.values]"]
         for name, quantity in fit.values.items():
-            value = (
-                f"{quantity.value:.6g}" if quantity.unit == "1" else _text(format_si(quantity.value, quantity.unit, 5))
-            )
+            plain = quantity.unit == "1"
+            value = f"{quantity.value:.6g}" if plain else _text(format_si(quantity.value, quantity.unit, 5))
             extra = f", note = {_text(quantity.note)}" if quantity.note else ""
             lines.append(f"{name} = {{ value = {value}, source = {_text(quantity.source.key)}{extra} }}")
         if fit.spread:

@@ -138,8 +138,8 @@ def _compared(prediction: Prediction, groups: Iterable[_Group]) -> Iterable[Comp
     family = case.plan.family
     by_slot: dict[str, list[TreeNode]] = {}
     for tree in prediction.answer.trees.values():
-        for leaf in leaves(tree):
-            by_slot.setdefault(leaf.slot, []).append(leaf)
+        for part_ in leaves(tree):
+            by_slot.setdefault(part_.slot, []).append(part_)
     formulas = family.slots()
     machines: dict[str, Mapping[str, float]] = {}
     for group in groups:
@@ -148,7 +148,8 @@ def _compared(prediction: Prediction, groups: Iterable[_Group]) -> Iterable[Comp
         if row.format not in machines:
             machines[row.format] = machine_values(case.machine, row.format)
         parts = family.measured(row, machines[row.format])
-        predicted, slot, leaf = math.nan, "", None
+        predicted, slot = math.nan, ""
+        leaf: TreeNode | None = None
         if parts:
             slot = parts[0].slot
             predicted = 0.0

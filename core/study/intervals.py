@@ -58,7 +58,8 @@ def confidence(
     case: Case, trees: Mapping[str, TreeNode], figures: Mapping[str, Any], memory: Mapping[str, float]
 ) -> Confidence:
     """For one answer. ``memory``: bytes of peak and of keys and values, and capacity, of the fullest device."""
-    spreads = {name: kernel_spread(root, case.trust) for name, root in trees.items()}
+    share = 1.0 if case.stack is None else case.stack.kernel_share(case.task, case.machine.accelerator.name)
+    spreads = {name: kernel_spread(root, case.trust, share) for name, root in trees.items()}
     intervals: dict[str, tuple[float, float]] = {}
     for figure, (tree, _) in TIMES.items():
         value = figures.get(figure)
@@ -98,14 +99,17 @@ def around(value: float, sigma: float) -> tuple[float, float]:
     return value * math.exp(-Z * sigma), value * math.exp(Z * sigma)
 
 
-def kernel_spread(root: TreeNode, trust: Mapping[str, Trust]) -> float:
-    """Standard deviation of ln(measured/predicted) of a tree's time that its kernels' residuals make."""
+def kernel_spread(root: TreeNode, trust: Mapping[str, Trust], share: float = 1.0) -> float:
+    """Standard deviation of ln(measured/predicted) of a tree's time that its kernels' residuals make.
+
+    ``share``: how much of the kernels' spread counts; what lies outside the fitted range counts in full.
+    """
     by_slot: dict[str, float] = {}
     for leaf in leaves(root):
         if leaf.tags.get("kind") == "host":
             continue
         known = trust.get(leaf.slot)
-        sigma = UNMEASURED if known is None else known.sigma
+        sigma = share * (UNMEASURED if known is None else known.sigma)
         if known is not None:
             beyond = known.beyond({name: value for name, (_, value) in leaf.inputs.items()})
             sigma = math.hypot(sigma, min(STRETCH * beyond, STRETCH_MOST))

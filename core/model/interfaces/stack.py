@@ -86,6 +86,10 @@ class Stack(ABC):
         """
         return None
 
+    def kernel_share(self, task: str, accelerator: str) -> float:
+        """Share of the kernels' spread left beside ``spread``: a fitted stack takes up what all have in common."""
+        return 1.0
+
     def standing(self, task: str, accelerator: str) -> str:
         """Why the coefficients are a stand-in for this accelerator, in words; "" where they were fitted for it."""
         return ""

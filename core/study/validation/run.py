@@ -132,11 +132,32 @@ def _answered(question: Question) -> tuple[Answer, dict[str, float], tuple[str, 
         settings["concurrency"] = _most(question, settings)
     elif question.load == "rate":
         settings["concurrency"], notes = _in_flight(question, settings)
+    elif question.load == "closed" and question.case.task == "serve":
+        settings["concurrency"], notes = _running(question, settings)
     answer = Prediction(question.case, settings).answer
     extra: dict[str, float] = {}
     if question.load == "static":
         extra["batch_ttft_s"] = _batch_ttft(question, settings, answer)
     return answer, extra, notes
+
+
+def _running(question: Question, settings: Mapping[str, Any]) -> tuple[int, tuple[str, ...]]:
+    """Of the requests in flight those that run: the others wait until the keys and values of one are given up."""
+    asked = int(settings["concurrency"])
+    values = question.case.complete({**settings, "concurrency": 1})
+    most = int(admitted(values, question.case.program.evaluate(values, ["kv_capacity_tokens"])["kv_capacity_tokens"]))
+    if asked <= most or most < 1:
+        return asked, ()
+    return most, (f"{most:,} of {asked:,} requests run at once, the others wait for room in the cache",)
+
+
+def admitted(values: Mapping[str, Any], capacity: Any) -> Any:
+    """Sequences that run at once where the cache holds ``capacity`` tokens: they are ``GROWN`` grown on average."""
+    return capacity // (values["input_tokens"] + GROWN * values["output_tokens"])
+
+
+GROWN = 0.6
+"""How much of its output a running sequence has generated when another asks for room; half of it is the mean."""
 
 
 def _most(question: Question, settings: Mapping[str, Any]) -> int:

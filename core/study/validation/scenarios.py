@@ -188,6 +188,8 @@ def _layout(point: MeasuredPoint, graph: ModelGraph, said: Mapping[str, Any]) ->
     given = {name: whole(setting[name], name) for name in (*DEGREES, "devices", "cp") if name in setting}
     degrees = {name: int(said[name]) for name in DEGREES if name in said}
     degrees |= {name: given[name] for name in DEGREES if given.get(name, 0) and name not in degrees}
+    if "devices" in said:
+        given["devices"] = int(said["devices"])
     devices = given.get("devices", math.prod(degrees.get(name, 1) for name in ("tp", "pp", "dp")))
     layout = str(said.get("layout", ""))
     if layout in _IN_WORDS and "tp" not in given:
