@@ -128,7 +128,7 @@ def _deployment(
     errors = {"train": summary(predicted(whole, own.parts, labels, devices), own.measured),
               "held_out": summary(after, own.measured), "before": summary(before, own.measured)}  # fmt: skip
     record = StackRecord(
-        name=name, title=f"{base.name} as deployed", kernels={own.task: base.kernel_sources(own.task)},
+        name=name, title=f"{base.name[:80]} as deployed", kernels={own.task: base.kernel_sources(own.task)},
         fits=(StackFit(task=own.task, accelerator=accelerator, values=quantities, spread=told_spread, rows=len(ways),
                        errors=errors, command=f"slipstick calibrate deployment {told}"[:400]),),
     )  # fmt: skip

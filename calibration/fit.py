@@ -7,15 +7,18 @@ to its declared default, so that what the data do not determine stays where the 
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from attrs import evolve, frozen
+from attrs import frozen
 
 from slipstick.core.errors import UserError
 from slipstick.core.records.fitted import ErrorSummary
 
 from .fit_model import FEW, Model, model_of
+from .fit_model import residuals_of as errors_of
 from .fit_rows import PartRows, Rows, chosen
 from .fit_stats import TIGHT, identified, outliers, summary
 
@@ -29,13 +32,24 @@ if TYPE_CHECKING:
 
     Held = Mapping[str, tuple[Formula, Mapping[str, float]]]
 
-MOST_ROWS = 6000
+MOST_ROWS = 3000
 """Rows that a fit works on; errors are always told of all rows."""
 
 TRIAL_ROWS = 1500
 """Rows of each start before the best one goes on."""
 
 SLOT = "it"
+
+
+def one_thread() -> None:
+    """Let linear algebra use one thread, where numpy is not loaded yet and nobody has said otherwise.
+
+    The matrices of a fit are small: several threads wait for one another longer than they work, ten times as long on a
+    busy machine, and may round differently.
+    """
+    if "numpy" not in sys.modules:
+        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ.setdefault(name, "1")
 
 
 @frozen(eq=False)
@@ -141,9 +155,9 @@ def fit_rows(
     own = None if weights is None else np.asarray(weights, dtype=np.float64)[picked]
     places = _best(model, begin, few, own, seed, starts)
     values = model.outside(places)
-    rest = model.rest(few)
-    found = identified(model, places, model.jacobian(places, few, rest), model.residuals(places, few, rest))
-    residuals = model.residuals(places, rows, model.rest(rows))
+    over = model.over(few)
+    found = identified(model, places, over.jacobian(places), over.residuals(places))
+    residuals = errors_of(model, values, rows)
     count, worst = outliers(residuals, rows)
     return Fit(
         values,
@@ -161,8 +175,7 @@ def fit_rows(
 
 def residuals_of(formula: Formula, slot: str, values: Mapping[str, float], rows: Rows, held: Held | None) -> Array:
     """ln(predicted/measured) of rows for given parameter values."""
-    model = model_of(formula, slot, len(rows), held=held, free=())
-    return evolve(model, fixed=values).residuals((), rows, model.rest(rows))
+    return errors_of(model_of(formula, slot, len(rows), held=held, free=()), values, rows)
 
 
 def ranges_of(formula: Formula, slot: str, rows: Rows) -> dict[str, tuple[float, float]]:
@@ -202,7 +215,7 @@ def _too_many(model: Model, begin: Mapping[str, float], rows: Rows) -> tuple[str
     if most == 0:
         return model.names
     places = model.inside(begin)
-    columns = model.jacobian(places, rows, model.rest(rows)) * [c.scale for c in model.coordinates]
+    columns = model.over(rows).jacobian(places) * [c.scale for c in model.coordinates]
     order = qr(columns, mode="r", pivoting=True)[1]
     kept = {model.coordinates[i].name for i in order[:most]}
     return tuple(name for name in model.names if name not in kept)
@@ -223,7 +236,7 @@ def _best(
         return places
     # A few noisy rows could carry every parameter away: the defaults count for as much as a row of this noise.
     left = len(rows) - len(model.coordinates)
-    found = model.residuals(places, rows, model.rest(rows))
+    found = model.over(rows).residuals(places)
     noise = float(np.sqrt(np.mean(found**2) * len(rows) / max(left, 1)))
     if noise <= TIGHT:
         return places
@@ -269,7 +282,7 @@ def _solve(
     import numpy as np
     from scipy.optimize import least_squares
 
-    rest = model.rest(rows)
+    over = model.over(rows)
     coordinates = model.coordinates
     drawn = [(i, c) for i, c in enumerate(coordinates) if c.width]
     pull = np.zeros((len(drawn), len(coordinates)))
@@ -279,11 +292,11 @@ def _solve(
     factor = None if weights is None else np.sqrt(weights)
 
     def residuals(x: Array) -> Array:
-        found = model.residuals(x.tolist(), rows, rest)
+        found = over.residuals(x.tolist())
         return np.concatenate((found if factor is None else found * factor, pull @ (x - centre)))
 
     def jacobian(x: Array) -> Array:
-        found = model.jacobian(x.tolist(), rows, rest)
+        found = over.jacobian(x.tolist())
         return np.vstack((found if factor is None else found * factor[:, None], pull))
 
     done = least_squares(

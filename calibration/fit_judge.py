@@ -171,7 +171,7 @@ def _unseen(
     if train.sum() < FEWEST:
         return None
     # From the declared values, not from the fit to all rows, which has seen these groups.
-    part = fit_rows(formula, slot, rows.take(train), held=held, seed=seed, starts=2, max_rows=3000)
+    part = fit_rows(formula, slot, rows.take(train), held=held, seed=seed, starts=1, max_rows=2000)
     return summary(residuals_of(formula, slot, part.parameters, rows.take(left), held))
 
 

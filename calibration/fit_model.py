@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from slipstick.core.algebra.formula import COMBINED, Formula, Parameter
+from slipstick.core.algebra.split import Prepared, Split
 from slipstick.core.errors import UserError, unknown
 
 if TYPE_CHECKING:
@@ -155,54 +156,81 @@ class Model:
             _add(total, part.index, formula.tape().evaluate({**part.inputs, **known}, [COMBINED])[COMBINED])
         return total
 
-    def residuals(self, places: Sequence[float], rows: Rows, rest: Array) -> Array:
-        """ln(predicted/measured) of every row."""
-        return _log(self._value(self.outside(places), rows, rest), rows)
+    def over(self, rows: Rows) -> Over:
+        """The model bound to rows, for many evaluations."""
+        return Over(self, rows)
 
-    def jacobian(self, places: Sequence[float], rows: Rows, rest: Array) -> Array:
+
+class Over:
+    """A model over rows: residuals and their slopes at any place; what depends on the rows alone is computed once."""
+
+    def __init__(self, model: Model, rows: Rows) -> None:
+        import numpy as np
+
+        self.model, self.rows = model, rows
+        self._rest = model.rest(rows)
+        self._measured = np.log(rows.seconds)
+        self._values = self._prepared(model.formula.tape(), [COMBINED])
+        self._slopes: list[tuple[Any, Prepared]] | None = None
+
+    def _prepared(self, tape: Tape, outputs: list[str]) -> list[tuple[Any, Prepared]]:
+        model = self.model
+        split = Split(tape, model.names, outputs)
+        kept = {p.name: model.fixed.get(p.name, p.default) for p in model.formula.parameters}
+        found = []
+        for part in self.rows.parts:
+            if part.slot == model.slot:
+                count = len(self.rows) if part.index is None else len(part.index)
+                found.append((part.index, split.prepare({**kept, **part.inputs}, count)))
+        return found
+
+    def residuals(self, places: Sequence[float]) -> Array:
+        """ln(predicted/measured) of every row."""
+        free = self._free(places)
+        total = self._rest.copy()
+        for index, prepared in self._values:
+            _add(total, index, prepared.evaluate(free)[COMBINED])
+        return _log(total, self._measured)
+
+    def jacobian(self, places: Sequence[float]) -> Array:
         """The derivative of ``residuals`` by each coordinate: one column a free parameter."""
         import numpy as np
 
-        tape = slopes(self.formula)
-        if tape is None:
-            return self._differences(places, rows, rest)
-        values = self.outside(places)
-        total = rest.copy()
-        columns = np.zeros((len(rows), len(self.coordinates)))
-        wanted = [COMBINED, *(f"d_{name}" for name in self.names)]
-        for part in rows.parts:
-            if part.slot == self.slot:
-                found = tape.evaluate({**part.inputs, **values}, wanted)
-                _add(total, part.index, found[COMBINED])
-                for column, name in enumerate(self.names):
-                    _add(columns[:, column], part.index, found[f"d_{name}"])
+        model = self.model
+        if self._slopes is None:
+            tape = slopes(model.formula)
+            if tape is None:
+                return self._differences(places)
+            self._slopes = self._prepared(tape, [COMBINED, *(f"d_{name}" for name in model.names)])
+        free = self._free(places)
+        total = self._rest.copy()
+        columns = np.zeros((len(model.coordinates), len(self.rows)))
+        for index, prepared in self._slopes:
+            found = prepared.evaluate(free)
+            _add(total, index, found[COMBINED])
+            for column, name in zip(columns, model.names, strict=True):
+                _add(column, index, found[f"d_{name}"])
+        factors = [math.exp(p) if c.log else 1.0 for c, p in zip(model.coordinates, places, strict=True)]
         with np.errstate(all="ignore"):
-            columns /= np.maximum(total, FLOOR)[:, None]
-        for column, (c, place) in enumerate(zip(self.coordinates, places, strict=True)):
-            if c.log:
-                columns[:, column] *= math.exp(place)
+            columns *= np.array(factors)[:, None] / np.maximum(total, FLOOR)
         # a slope that is no number belongs to a corner (0 to a power, an unused branch): no direction, not an end
-        return np.where(np.isfinite(columns), columns, 0.0)
+        columns[~np.isfinite(columns)] = 0.0
+        return columns.T
 
-    def _differences(self, places: Sequence[float], rows: Rows, rest: Array) -> Array:
+    def _free(self, places: Sequence[float]) -> dict[str, float]:
+        return {c.name: c.outside(float(p)) for c, p in zip(self.model.coordinates, places, strict=True)}
+
+    def _differences(self, places: Sequence[float]) -> Array:
         import numpy as np
 
-        here = self.residuals(places, rows, rest)
-        columns = np.empty((len(rows), len(places)))
-        for column, c in enumerate(self.coordinates):
+        here = self.residuals(places)
+        columns = np.empty((len(here), len(places)))
+        for column, c in enumerate(self.model.coordinates):
             moved = list(places)
             step = 1e-6 * c.scale * (1 if moved[column] + 1e-6 * c.scale <= c.upper else -1)
             moved[column] += step
-            columns[:, column] = (self.residuals(moved, rows, rest) - here) / step
+            columns[:, column] = (self.residuals(moved) - here) / step
         return np.where(np.isfinite(columns), columns, 0.0)
-
-    def _value(self, values: Mapping[str, float], rows: Rows, rest: Array) -> Array:
-        total = rest.copy()
-        for part in rows.parts:
-            if part.slot == self.slot:
-                found = self.formula.tape().evaluate({**part.inputs, **values}, [COMBINED])[COMBINED]
-                _add(total, part.index, found)
-        return total
 
 
 def model_of(
@@ -242,10 +270,17 @@ def _add(total: Array, index: Any, value: Any) -> None:
         total[index] += value  # a part has each row once
 
 
-def _log(predicted: Array, rows: Rows) -> Array:
+def _log(predicted: Array, measured: Array) -> Array:
     import numpy as np
 
     with np.errstate(all="ignore"):
-        found = np.log(np.maximum(predicted, FLOOR)) - np.log(rows.seconds)
+        found = np.log(np.maximum(predicted, FLOOR)) - measured
     # what is no number is as wrong as anything can be, and no reason to stop
     return np.where(np.isfinite(found), found, 50.0)
+
+
+def residuals_of(model: Model, values: Mapping[str, float], rows: Rows) -> Array:
+    """ln(predicted/measured) of rows for parameter values."""
+    import numpy as np
+
+    return _log(model.predict(values, rows), np.log(rows.seconds))

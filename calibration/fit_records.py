@@ -16,6 +16,7 @@ from slipstick.core.records.fitted import FittedRecord
 
 from .fit_judge import Judged, judge
 from .fit_segments import Segment, segments_of, slot_formulas
+from .threads import one_thread
 
 if TYPE_CHECKING:
     from slipstick.core.algebra.formula import Formula
@@ -52,6 +53,10 @@ class Outcome:
         return tuple(fit.record for fit in self.fits)
 
 
+MANY = 2000
+"""Rows from which on one start is enough: so many lead to one optimum from anywhere."""
+
+
 def fit_batches(
     batches: Iterable[Batch],
     family: KernelFamily,
@@ -61,7 +66,7 @@ def fit_batches(
     *,
     known: Sequence[FittedRecord] = (),
     seed: int = 0,
-    starts: int = 3,
+    starts: int | None = None,
     progress: Callable[[int, int, str], None] = lambda done, all_, what: None,
 ) -> Outcome:
     """Fit every kernel of ``batches`` that the family has a formula for.
@@ -78,7 +83,10 @@ def fit_batches(
         if segment.key.slot not in formulas:
             raise UserError(f"the kernel family {family.name} has no slot {segment.key.slot}")
         held = _held(segment, formulas, [*known, *(fit.record for fit in fits)])
-        judged = judge(formulas[segment.key.slot], segment.key.slot, segment.rows, held=held, seed=seed, starts=starts)
+        formula = formulas[segment.key.slot]
+        several = starts or (1 if len(segment.rows) >= MANY else 3)
+        with one_thread():
+            judged = judge(formula, segment.key.slot, segment.rows, held=held, seed=seed, starts=several)
         fits.append(_fitted(segment, formulas[segment.key.slot], family.name, judged, source, command))
     progress(len(segments), len(segments), "")
     fits.sort(key=lambda fit: (fit.record.accelerator, fit.record.engine, _order(fit.record)))

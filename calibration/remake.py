@@ -116,8 +116,10 @@ def command(systems: tuple[str, ...], tables: tuple[str, ...], output: str, fami
     from slipstick.core.host.host import Host
     from slipstick.hwdb import FOLDER
 
+    from .fit import one_thread
     from .readers.aiconfigurator_files import SYSTEMS
 
+    one_thread()
     host = Host.load()
     names = host.machines().names("accelerator")
     for system in systems or [system for system, device in SYSTEMS.items() if device in names]:

@@ -19,6 +19,7 @@ from slipstick.core.records.fitted import ErrorSummary
 from slipstick.core.study.intervals import LEVEL, Z
 
 from .stack_parts import SERVING, TRAINING, Parts
+from .threads import one_thread
 
 if TYPE_CHECKING:
     import numpy as np
@@ -71,9 +72,9 @@ def fit(
     broad = np.array([priors[name][1] for name in names])
     kinds = sorted(set(stacks))
     pairs = sorted(set(zip(stacks, devices, strict=True)))
-    of_kind = np.array([kinds.index(s) for s in stacks])
-    of_pair = np.array([pairs.index(p) for p in zip(stacks, devices, strict=True)])
-    kind_of_pair = np.array([kinds.index(s) for s, _ in pairs])
+    of_kind = np.array([kinds.index(s) for s in stacks], int)
+    of_pair = np.array([pairs.index(p) for p in zip(stacks, devices, strict=True)], int)
+    kind_of_pair = np.array([kinds.index(s) for s, _ in pairs], int)
     size = len(names)
     target = np.log(measured)
 
@@ -116,7 +117,8 @@ def fit(
         return full
 
     start = np.zeros((1 + len(kinds) + len(pairs)) * size)
-    found = least_squares(residuals, start, jac=slopes, max_nfev=60)
+    with one_thread():
+        found = least_squares(residuals, start, jac=slopes, max_nfev=60)
     shared, own, device = split(found.x)
     logs = centre + broad * shared
 
@@ -136,6 +138,7 @@ def predicted(found: Fit, parts: Parts, stacks: Sequence[str], devices: Sequence
 
     names = SERVING if parts.task == "serve" else TRAINING
     table = np.array([[found.values(s, d)[n] for n in names] for s, d in zip(stacks, devices, strict=True)])
+    table = table.reshape(-1, len(names))  # of no row too
     return parts.time({name: table[:, i] for i, name in enumerate(names)})
 
 

@@ -58,7 +58,10 @@ class Parts:
     kernels: Array
 
     def take(self, rows: Any) -> Parts:
-        """The chosen rows."""
+        """The chosen rows, by number or as a mask."""
+        import numpy as np
+
+        rows = np.asarray(rows) if len(rows) else np.zeros(0, int)
         return Parts(
             self.task, {n: v[rows] for n, v in self.own.items()}, {n: v[rows] for n, v in self.beside.items()},
             self.weight[rows], self.reduction[rows], self.kernels[rows],

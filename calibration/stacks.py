@@ -173,7 +173,7 @@ def _fitted_training(found: Runs) -> Any:
     sets = _sets(found)
     size = {name: sets.count(name) for name in set(sets)}
     split = is_fitted(found.questions)
-    return np.array([split[i] if size[sets[i]] >= SMALL else True for i in range(len(sets))])
+    return np.array([split[i] if size[sets[i]] >= SMALL else True for i in range(len(sets))], bool)
 
 
 def _held_out_training(found: Runs, chosen: Any, whole: Fit, how: Mapping[str, Any]) -> Any:

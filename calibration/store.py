@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from slipstick.core.errors import SlipstickError, UserError
+from slipstick.core.files import replace_file
 from slipstick.core.records.fitted import FittedRecord
 from slipstick.core.records.fitted_toml import read_records, write_records
 from slipstick.core.records.toml_walk import place
@@ -66,7 +67,7 @@ def save(
         for name, text in (accelerators or {}).items():
             path = folder / f"{name}.toml"
             before[path] = path.read_bytes() if path.exists() else None
-            _write(path, text)
+            replace_file(path, text)
     except (SlipstickError, OSError) as error:
         for path, content in before.items():
             _restore(path, content)
@@ -80,17 +81,6 @@ def _identity(record: FittedRecord) -> tuple[Any, ...]:
     return (
         record.slot, record.format, record.kernel_source, record.engine_version, tuple(sorted(record.where.items())),
     )  # fmt: skip
-
-
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, path)
-    finally:
-        with contextlib.suppress(OSError):
-            draft.unlink()
 
 
 def _restore(path: Path, content: bytes | None) -> None:

@@ -16,7 +16,8 @@ OUTPUT = re.compile(r"(<!-- output: slipstick (.+?) -->\n```\n).*?(\n```)", re.D
 def symbols_page() -> str:
     """The table of symbols, from the code's own."""
     import slipstick.core.model.symbols  # noqa: F401  # registers the law's symbols
-    from slipstick.core.algebra.symbols import as_rows
+    from slipstick.core.algebra.symbols import TABLE, as_rows
+    from slipstick.plugins.hardware.kernels_values import OWNER
 
     lines = [
         "# Symbols",
@@ -25,12 +26,13 @@ def symbols_page() -> str:
         "`python docs/generate.py`. A name with `@` (`ffn@shared`) or a number at its end (`tier_latency_0`) is",
         "another value of the same kind.",
         "",
-        "| name | LaTeX | unit | range | meaning |",
-        "| --- | --- | --- | --- | --- |",
     ]
-    lines += [
-        f"| `{name}` | `{latex}` | {unit} | {bounds} | {meaning} |" for name, latex, unit, bounds, meaning in as_rows()
-    ]
+    head = ["| name | LaTeX | unit | range | meaning |", "| --- | --- | --- | --- | --- |"]
+    rows = [(TABLE.owner(row[0]), "| `{}` | `{}` | {} | {} | {} |".format(*row)) for row in as_rows()]
+    lines += [*head, *(row for owner, row in rows if owner in ("slipstick", "slipstick law"))]
+    lines += ["", "## Parameters of the measured kernel family", "",
+              "From `plugins/hardware/kernels_values.py`, with the slot of their kernel: `wave@gemm`.", ""]  # fmt: skip
+    lines += [*head, *(row for owner, row in rows if owner == OWNER)]
     return "\n".join(lines) + "\n"
 
 

@@ -18,13 +18,13 @@ from __future__ import annotations
 import csv
 import io
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from attrs import evolve
 
 from slipstick.core.errors import UserError, shown
+from slipstick.core.files import put, reason_of
 from slipstick.core.host.hookspecs import hookimpl
 from slipstick.core.model.interfaces.trace_reader import SHAPES, TraceReader, TraceRow
 
@@ -200,22 +200,12 @@ def write_rows(path: Path, rows: Iterable[TraceRow], facts: Mapping[str, str] | 
     """
     rows = list(rows)
     columns = _columns_for(rows)
+    content = _head(columns, facts or {}) + "".join(_line(row, columns) for row in rows)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, made = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", text=True)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-                file.write(_head(columns, facts or {}))
-                file.writelines(_line(row, columns) for row in rows)
-                file.flush()
-                os.fsync(file.fileno())
-            Path(made).chmod(0o644)
-            os.replace(made, path)
-        except BaseException:
-            Path(made).unlink(missing_ok=True)
-            raise
-    except OSError as error:
-        raise UserError(f"{path} can't be written: {error.strerror or error}") from None
+        put(path, content.encode("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} can't be written: {reason_of(error)}") from None
 
 
 def append_rows(path: Path, rows: Iterable[TraceRow], facts: Mapping[str, str] | None = None) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
+import io
 from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError, shown
+from ..files import put, reason_of
 from ..records.measured import METRICS
 
 if TYPE_CHECKING:
@@ -52,14 +53,12 @@ def plot_errors(rows: Sequence[Predicted], path: Path) -> None:
     if not by_metric:
         raise UserError("--plot: no row was predicted that could be drawn")
     figure = _figure(by_metric)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    drawn = io.BytesIO()
     try:
-        figure.savefig(temporary, format=path.suffix.casefold()[1:], dpi=120)
-        os.replace(temporary, path)
+        figure.savefig(drawn, format=path.suffix.casefold()[1:], dpi=120)
+        put(path, drawn.getvalue())
     except OSError as error:
-        raise UserError(f"--plot: {shown(path)} can't be written: {error.strerror or error}") from None
-    finally:
-        temporary.unlink(missing_ok=True)
+        raise UserError(f"--plot: {shown(path)} can't be written: {reason_of(error)}") from None
 
 
 def _figure(by_metric: dict[str, list[Predicted]]) -> Any:

@@ -234,16 +234,7 @@ class Host:
         for kind in RECORD_KINDS:
             self.machines().owners(kind)
         return [
-            PluginInfo(
-                plugin.name,
-                plugin.version,
-                plugin.hooks or (),
-                plugin.state,
-                plugin.reason,
-                plugin.origin,
-                plugin.where,
-            )
-            for plugin in self._plugins
+            PluginInfo(p.name, p.version, p.hooks or (), p.state, p.reason, p.origin, p.where) for p in self._plugins
         ]
 
     def clashes(self) -> list[str]:

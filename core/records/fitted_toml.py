@@ -7,16 +7,14 @@ accelerator, the engine, its ``[sources.KEY]`` tables, and one ``[[record]]`` fo
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import UserError, shown
+from ..files import put, reason_of
 from .fitted import ErrorSummary, FittedRecord
 from .provenance import Source
 from .toml_walk import MAX_DOTS_PER_LINE, Problems, Table, is_name, place, read_sources, read_toml, source_of
@@ -178,25 +176,9 @@ def write_records(path: Path, records: Iterable[FittedRecord]) -> None:
     text = records_text(records)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name[:40]}-", suffix=".tmp")
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as stream:
-                stream.write(text)
-            os.chmod(draft, 0o666 & ~_umask())
-            os.replace(draft, path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                os.unlink(draft)
-            raise
-    except OSError as error:
-        raise UserError(f"{place(path)}: cannot be written ({error.strerror or error})") from None
-
-
-def _umask() -> int:
-    """The process's mask of permissions; a temporary file is private by default, a record is not."""
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask
+        put(path, text.encode("utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{place(path)}: cannot be written ({reason_of(error)})") from None
 
 
 def records_text(records: Iterable[FittedRecord]) -> str:
@@ -209,12 +191,12 @@ def records_text(records: Iterable[FittedRecord]) -> str:
         raise UserError(f"a file of fitted records is of one accelerator and engine, not of {len(head)}")
     if not is_name(listed[0].accelerator):
         raise UserError(f"{shown(listed[0].accelerator)} is no name of an accelerator")
-    sources = _keyed(record.source for record in listed)
+    sources = keyed(record.source for record in listed)
     lines = [f"schema = {SCHEMA}", 'kind = "fitted"', f"accelerator = {text_of(listed[0].accelerator)}"]
     if listed[0].engine:
         lines.append(f"engine = {text_of(listed[0].engine)}")
     for source, key in sources.items():
-        lines += ["", f"[sources.{_key(key)}]", f"title = {text_of(source.title)}", f"url = {text_of(source.url)}"]
+        lines += ["", f"[sources.{bare_key(key)}]", f"title = {text_of(source.title)}", f"url = {text_of(source.url)}"]
         lines += [f"date = {text_of(source.date)}", f"kind = {text_of(source.kind)}"]
     for record in listed:
         lines += ["", "[[record]]", *_record_lines(record, sources[record.source])]
@@ -227,7 +209,7 @@ def sort_key(record: FittedRecord) -> tuple[Any, ...]:
     return record.slot, record.format, record.kernel_source, record.engine_version, where, record.formula
 
 
-def _keyed(several: Iterable[Source]) -> dict[Source, str]:
+def keyed(several: Iterable[Source]) -> dict[Source, str]:
     """Each source with a key of its own, its own one where no other source has it."""
     found: dict[Source, str] = {}
     taken: set[str] = set()
@@ -253,7 +235,7 @@ def _record_lines(record: FittedRecord, key: str) -> list[str]:
     lines.append(f"calibrated = {'true' if record.calibrated else 'false'}")
     for name, text in (("reason", record.reason), ("source", key), ("command", record.command), ("note", record.note)):
         if text:
-            lines.append(f"{name} = {text_of(_cut(text))}")
+            lines.append(f"{name} = {text_of(cut(text))}")
     if record.unidentified:
         lines.append(f"unidentified = {_array([text_of(name) for name in record.unidentified])}")
     tables = {
@@ -272,7 +254,7 @@ def _record_lines(record: FittedRecord, key: str) -> list[str]:
     lines += [f"{name} = {line}" for name, line in short.items() if tables[name]]
     for name, table in tables.items():
         if table and name not in short:
-            lines += [f"[record.{name}]", *(f"{_key(entry)} = {value}" for entry, value in table.items())]
+            lines += [f"[record.{name}]", *(f"{bare_key(entry)} = {value}" for entry, value in table.items())]
     return lines
 
 
@@ -280,7 +262,7 @@ def _fits(line: str) -> bool:
     return line.count(".") <= MAX_DOTS
 
 
-def _cut(text: str) -> str:
+def cut(text: str) -> str:
     """``text`` as far as a reader takes it."""
     parts = text.split(".")
     return text if len(parts) <= MAX_DOTS + 1 else ".".join(parts[: MAX_DOTS + 1]) + "…"
@@ -298,10 +280,11 @@ def _array(parts: list[str]) -> str:
 
 
 def _inline(table: Mapping[str, str]) -> str:
-    return "{ " + ", ".join(f"{_key(name)} = {value}" for name, value in table.items()) + " }"
+    return "{ " + ", ".join(f"{bare_key(name)} = {value}" for name, value in table.items()) + " }"
 
 
-def _key(name: str) -> str:
+def bare_key(name: str) -> str:
+    """``name`` as a key: bare where TOML takes it so."""
     return name if _BARE.fullmatch(name) else text_of(name)
 
 

@@ -95,7 +95,7 @@ class Accelerator:
     memory_bandwidth: Quantity
     rates: dict[str, Quantity]
     node: str = ""
-    kernels: str = "roofline"
+    kernels: str = "measured"
     memory_reported: Quantity | None = None
     host_bandwidth: Quantity | None = None
     power: Quantity | None = None

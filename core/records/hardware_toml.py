@@ -116,10 +116,10 @@ def _accelerator(top: Table, sources: dict[str, Source], resolve: Resolve | None
     values = _values(top, sources, ACCELERATOR_VALUES, needed=("memory_capacity", "memory_bandwidth"))
     rates = _rates(top, sources)
     # A family of kernel formulas of its own may price work by other parameters than FLOP rates.
-    kernels = top.name("kernels", "roofline")
+    kernels = top.name("kernels", "measured")
     told = top.content.get("rates")
-    if kernels == "roofline" and not (isinstance(told, dict) and any(key in told for key in RATE_FORMATS)):
-        top.add("rates", "missing; the roofline kernels need at least one rate, such as bf16")
+    if kernels in ("measured", "roofline") and not (isinstance(told, dict) and any(key in told for key in RATE_FORMATS)):
+        top.add("rates", "missing; the kernel formulas need at least one rate, such as bf16")
     name, title = top.name("name"), top.text("title", limit=100)
     own = top.table("own_node")
     if own is not None and "node" in top.content:

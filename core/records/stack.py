@@ -12,6 +12,7 @@ from attrs import field, frozen
 
 from ..errors import shown
 from .fitted import ErrorSummary
+from .fitted_toml import bare_key, cut, keyed, text_of
 from .provenance import Quantity, Source
 from .toml_walk import Problems, Table, read_quantity, read_sources, read_toml
 
@@ -139,11 +140,9 @@ def write_stack(record: StackRecord) -> str:
     lines = [f"schema = {SCHEMA}", 'kind = "stack"', f"name = {_text(record.name)}", f"title = {_text(record.title)}"]
     if record.note:
         lines.append(f"note = {_text(record.note)}")
-    known: dict[str, Source] = {}
-    for fit in record.fits:
-        known.update({q.source.key: q.source for q in fit.values.values()})
-    for key, source in sorted(known.items()):
-        lines += ["", f"[sources.{key}]", f"title = {_text(source.title)}", f"url = {_text(source.url)}",
+    keys = keyed(q.source for fit in record.fits for q in fit.values.values())
+    for source, key in keys.items():
+        lines += ["", f"[sources.{bare_key(key)}]", f"title = {_text(source.title)}", f"url = {_text(source.url)}",
                   f"date = {_text(source.date)}", f"kind = {_text(source.kind)}"]  # fmt: skip
     if record.kernels:
         lines += ["", "[kernels]"]
@@ -162,7 +161,7 @@ def write_stack(record: StackRecord) -> str:
             plain = quantity.unit == "1"
             value = f"{quantity.value:.6g}" if plain else _text(format_si(quantity.value, quantity.unit, 5))
             extra = f", note = {_text(quantity.note)}" if quantity.note else ""
-            lines.append(f"{name} = {{ value = {value}, source = {_text(quantity.source.key)}{extra} }}")
+            lines.append(f"{name} = {{ value = {value}, source = {_text(keys[quantity.source])}{extra} }}")
         if fit.spread:
             lines += ["", "[fit.spread]", *(f"{name} = {value:.4g}" for name, value in fit.spread.items())]
         for name, error in fit.errors.items():
@@ -172,6 +171,4 @@ def write_stack(record: StackRecord) -> str:
 
 
 def _text(value: str) -> str:
-    import json
-
-    return json.dumps(value, ensure_ascii=False)
+    return text_of(cut(value))

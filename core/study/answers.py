@@ -230,9 +230,10 @@ def assumption_lines(case: Case, values: Mapping[str, Any], trust: Confidence) -
     if case.task == "train" and case.plan.fused_attention:
         lines.append("mfu counts attention without its causal half, as published figures do; the time has it")
     if case.task == "serve":
-        lines.append(
-            "ttft is the prefill of one unqueued request; tpot a decode step at mean context, no prefill beside it"
-        )
+        beside = "no prefill beside it"
+        if values["prefill_factor"] > 0:
+            beside = "with its share of the prefills of requests that join"
+        lines.append(f"ttft is the prefill of one unqueued request; tpot a decode step at mean context, {beside}")
         tokens = values["input_tokens"] + values["output_tokens"]
     else:
         tokens = values["sequence"]

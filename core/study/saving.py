@@ -5,10 +5,7 @@ Floor: study.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from ..errors import UserError, shown, unknown
+from ..files import put, reason_of
 from ..records.prediction import TreeNode
 from ..records.scenario import Scenario
 from .ask import ask
@@ -41,22 +39,10 @@ def save_scenario(path: Path, scenario: Scenario) -> None:
     ]
     lines += [f"{_key(name)} = {_toml(value)}" for name, value in scenario.settings.items() if value is not None]
     text = "\n".join(lines) + "\n"
-    temporary = ""
     try:
-        data = text.encode()  # a path that is no text (a lone surrogate) stops here
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".slipstick-", suffix=".tmp")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-        os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
-        temporary = ""
+        put(path, text.encode())  # a path that is no text (a lone surrogate) stops here
     except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise UserError(f"--save {shown(path, 200)}: cannot be written ({reason})") from None
-    finally:
-        if temporary:
-            with contextlib.suppress(OSError):
-                os.unlink(temporary)
+        raise UserError(f"--save {shown(path, 200)}: cannot be written ({reason_of(error)})") from None
 
 
 def _key(name: str) -> str:

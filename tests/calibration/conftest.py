@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+from slipstick.core.host.host import Host
+
 TOY = Path(__file__).with_name("toy_family.py")
 
 
@@ -28,3 +30,9 @@ def toy() -> ModuleType:
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="session")
+def host() -> Host:
+    """Every bundled plugin."""
+    return Host.load()

@@ -169,14 +169,14 @@ def test_slopes_agree_with_differences() -> None:
     rows = rows_of(ROOF, inputs, times(inputs))
     model = model_of(ROOF, "it", 200)
     places = model.inside(TRUE)
-    rest = model.rest(rows)
+    over = model.over(rows)
     # central differences of the residuals themselves
     for column, _ in enumerate(places):
         up, down = list(places), list(places)
         up[column] += 1e-5
         down[column] -= 1e-5
-        expected = (model.residuals(up, rows, rest) - model.residuals(down, rows, rest)) / 2e-5
-        np.testing.assert_allclose(model.jacobian(places, rows, rest)[:, column], expected, rtol=1e-4, atol=1e-7)
+        expected = (over.residuals(up) - over.residuals(down)) / 2e-5
+        np.testing.assert_allclose(over.jacobian(places)[:, column], expected, rtol=1e-4, atol=1e-7)
 
 
 def test_coordinates_follow_the_declared_bounds() -> None:

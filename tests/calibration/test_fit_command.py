@@ -257,7 +257,7 @@ def test_a_write_that_fails_takes_back_what_was_written(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store, "_write", full)  # the accelerator's file, which is written last
+    monkeypatch.setattr(store, "replace_file", full)  # the accelerator's file, which is written last
     error = run("fit", name, *FIT, "--memory", "96GB", "--output", str(out), fails=True)
     assert "No space left" in str(error)
     assert [path for path in out.rglob("*") if path.is_file()] == []

@@ -183,3 +183,58 @@ def test_a_leaf_whose_input_has_the_wrong_dimension_is_not_compiled() -> None:
     extra = Leaf("copy", formula, inputs)
     with pytest.raises(PluginError, match="declares no such input"):
         TreeCompiler(Builder()).add(extra)
+
+
+# --- what the software makes of a leaf ----------------------------------------------------------------------------
+
+TWO_TERMS = Formula(
+    "two terms", {"seconds": "s"}, (Parameter("launch", "s", "launch", 2.0, 0.0, 10.0),),
+    lambda n: (n.launch + n.seconds, {"compute": n.seconds, "latency": n.launch}), "s", "test",
+)  # fmt: skip
+
+
+def kernel(seconds: Any, **software: str) -> Leaf:
+    return Leaf("kernel", TWO_TERMS, {"seconds": seconds * unit_symbol("second")}, {"launch": "launch"}, **software)
+
+
+@pytest.mark.parametrize(
+    ("software", "expected"),
+    [
+        ({}, 5.0),
+        ({"factor": "time_factor"}, 7.5),
+        ({"extra": "kernel_overhead"}, 5.25),
+        ({"factor": "time_factor", "extra": "kernel_overhead"}, 7.75),
+    ],
+)
+def test_software_stretches_a_kernel_and_adds_a_gap(software: dict[str, str], expected: float) -> None:
+    """(2 + 3) s, one and a half times that, and 0.25 s beside it that nothing stretches."""
+    given_ = {"launch": 2.0, "time_factor": 1.5, "kernel_overhead": 0.25}
+    assert evaluated(kernel(3, **software), **given_) == expected
+
+
+def test_the_terms_of_a_leaf_are_stretched_and_the_gap_is_none_of_them() -> None:
+    builder = Builder()
+    compiler = TreeCompiler(builder)
+    number = compiler.add(kernel(3, factor="time_factor", extra="kernel_overhead"))
+    out = builder.finish().evaluate({"launch": 2.0, "time_factor": 1.5, "kernel_overhead": 0.25})
+    assert (out[f"t{number}:compute"], out[f"t{number}:latency"], out[f"t{number}"]) == (4.5, 3.0, 7.75)
+    assert compiler.nodes[number]["software"] == ["time_factor", "kernel_overhead"]
+
+
+def test_a_stretched_kernel_keeps_its_resource_longer() -> None:
+    """Two kernels of 3 s on one resource, each stretched to 4.5 s: 9 s together. The gap occupies nothing."""
+    both = Overlap("o", (kernel(3, factor="time_factor"), kernel(3, factor="time_factor")))
+    assert evaluated(both, launch=0.0, time_factor=1.5) == 9
+    gaps = Overlap("o", (kernel(3, extra="kernel_overhead"), kernel(1, extra="kernel_overhead")))
+    assert evaluated(gaps, launch=0.0, kernel_overhead=2.0) == 5  # 3 and a gap, against 4 on the resource
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.integers(1, 9),
+    st.fixed_dictionaries({n: st.floats(0.0, 10.0) for n in ("launch", "time_factor", "kernel_overhead")}),
+)
+def test_compiled_and_written_out_agree_on_what_software_adds(count: int, values: dict[str, float]) -> None:
+    both = kernel(3, factor="time_factor", extra="kernel_overhead")
+    seconds = values["time_factor"] * (values["launch"] + 3) + values["kernel_overhead"]
+    assert evaluated(Repeat("r", sympy.Integer(count), both), **values) == pytest.approx(count * seconds)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from slipstick.core.records.fitted_toml import write_records
+
 Run = Callable[..., Any]
 Path_ = tuple[str, ...]
 
@@ -113,10 +115,21 @@ SERVE = ("serve", "deepseek-v3", "--on", "h200-sxm", "--gpus", "8", "--tp", "8")
 
 
 @pytest.fixture(scope="module")
-def walk(sections: dict[str, set[Path_]], slipstick: Run, tmp_path_factory: pytest.TempPathFactory) -> Walk:
+def walk(
+    sections: dict[str, set[Path_]], slipstick: Run, tmp_path_factory: pytest.TempPathFactory, slotted_file: Path,
+    chip_text: str, fitted: Callable[..., Any],
+) -> Walk:  # fmt: skip
     """Every kind of document, walked through."""
     folder = tmp_path_factory.mktemp("scenarios")
     a, b = str(folder / "a.toml"), str(folder / "b.toml")
+    # An accelerator with fitted records, one of them for heads of another width than the model's.
+    chip = folder / "bench-chip.toml"
+    chip.write_text(chip_text, encoding="utf-8")
+    records = [fitted(), fitted("attention.context", where={"head_dim": (64.0, 64.0)})]
+    write_records(folder / "fitted" / "bench-chip.lab.toml", records)
+    own = ("llama-3.1-8b", "--on", str(chip), "--gpus", "8")
+    trace = folder / "trace.txt"
+    trace.write_text("slotted 8192 4096 14336 0.02\nlost\n", encoding="utf-8")
     walk = Walk(sections)
     for section, words in (
         ("An answer", (*TRAIN, "--tokens", "15T", "--price", "2.5", "--save", a)),
@@ -124,6 +137,8 @@ def walk(sections: dict[str, set[Path_]], slipstick: Run, tmp_path_factory: pyte
         ("An answer", SERVE),
         ("An answer", ("serve", "llama-3.1-70b", "--on", "l4")),
         ("An answer", ("explain", *TRAIN, "--depth", "3")),
+        ("An answer", ("--plugin", str(slotted_file), "train", *own)),
+        ("`explain --against`", ("--plugin", str(slotted_file), "explain", "train", *own, "--against", str(trace))),
         ("Several answers", (*TRAIN, "--tp", "1,2")),
         ("A search", (*TRAIN, "--tp", "?")),
         ("A search", ("serve", "llama-3.1-70b", "--on", "l4", "--gpus", "1", "--tp", "?")),

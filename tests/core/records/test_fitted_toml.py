@@ -15,7 +15,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.core.errors import UserError
-from slipstick.core.records import fitted_toml
 from slipstick.core.records.fitted import ErrorSummary, FittedRecord
 from slipstick.core.records.fitted_catalog import FittedCatalog
 from slipstick.core.records.fitted_toml import read_records, read_records_of, records_text, write_records
@@ -169,7 +168,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path, mon
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(fitted_toml.os, "replace", full)
+    monkeypatch.setattr(os, "replace", full)
     with pytest.raises(UserError, match="No space left"):
         write_records(path, [record(rows=1)])
     assert path.read_bytes() == before

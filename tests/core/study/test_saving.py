@@ -76,7 +76,7 @@ def test_a_file_reads_as_a_person_would_write_it(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("broken", ["replace", "fdopen", "chmod"])
+@pytest.mark.parametrize("broken", ["replace", "fsync"])
 def test_a_failure_leaves_the_old_file_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
@@ -85,9 +85,6 @@ def test_a_failure_leaves_the_old_file_and_no_other(
     before = path.read_bytes()
 
     def fail(*args: object, **kwargs: object) -> None:
-        if broken == "fdopen":
-            assert isinstance(args[0], int)
-            os.close(args[0])
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:

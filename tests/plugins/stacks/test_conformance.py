@@ -2,13 +2,81 @@
 
 from __future__ import annotations
 
+import pytest
+
+from slipstick.core.host.host import Host
+from slipstick.core.model.recorded_stack import RecordedStack
 from slipstick.core.testkit.stack import StackContract
+from slipstick.hwdb import FOLDER
 from slipstick.plugins.stacks.ideal import Ideal
+
+
+def recorded(name: str) -> RecordedStack:
+    """The stack of a bundled record."""
+    return RecordedStack(name, FOLDER / "stacks" / f"{name}.toml")
+
+
+def fitted(name: str) -> tuple[str, ...]:
+    """The accelerators that a record has runs of, and one that nobody has run it on."""
+    return ("any", *sorted({fit.accelerator for fit in recorded(name).record.fits if fit.accelerator}))
 
 
 class TestIdeal(StackContract):
     stack = Ideal()
     accelerators = ("h100-sxm", "mi300x")
+
+
+class TestVllm(StackContract):
+    stack = recorded("vllm")
+    accelerators = fitted("vllm")
+
+
+class TestSglang(StackContract):
+    stack = recorded("sglang")
+    accelerators = fitted("sglang")
+
+
+class TestTensorrtLlm(StackContract):
+    stack = recorded("tensorrt-llm")
+    accelerators = fitted("tensorrt-llm")
+
+
+class TestMegatronLm(StackContract):
+    stack = recorded("megatron-lm")
+    accelerators = fitted("megatron-lm")
+
+
+class TestDeepspeed(StackContract):
+    stack = recorded("deepspeed")
+    accelerators = fitted("deepspeed")
+
+
+class TestFsdp(StackContract):
+    stack = recorded("fsdp")
+    accelerators = fitted("fsdp")
+
+
+RECORDED = [TestVllm, TestSglang, TestTensorrtLlm, TestMegatronLm, TestDeepspeed, TestFsdp]
+
+
+@pytest.fixture(scope="module")
+def host() -> Host:
+    return Host.load()
+
+
+def test_every_record_is_tested_and_is_a_stack_that_the_host_finds(host: Host) -> None:
+    tested = {str(case.stack.name) for case in RECORDED}
+    assert tested == {path.stem for path in (FOLDER / "stacks").glob("*.toml")}
+    for name in tested:
+        stack = host.stack(name)
+        assert isinstance(stack, RecordedStack)
+        assert stack.record.name == stack.name == name
+
+
+def test_every_accelerator_of_a_record_is_one(host: Host) -> None:
+    for case in RECORDED:
+        for accelerator in case.accelerators[1:]:
+            assert host.record("accelerator", accelerator).name == accelerator
 
 
 def test_the_ideal_stack_takes_no_time() -> None:
