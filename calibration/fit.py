@@ -7,8 +7,6 @@ to its declared default, so that what the data do not determine stays where the 
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -40,16 +38,8 @@ TRIAL_ROWS = 1500
 
 SLOT = "it"
 
-
-def one_thread() -> None:
-    """Let linear algebra use one thread, where numpy is not loaded yet and nobody has said otherwise.
-
-    The matrices of a fit are small: several threads wait for one another longer than they work, ten times as long on a
-    busy machine, and may round differently.
-    """
-    if "numpy" not in sys.modules:
-        for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            os.environ.setdefault(name, "1")
+MACHINE = ("rate", "vector_rate", "bandwidth", "units", "cache", "latency")
+"""Inputs that a machine has and no kernel."""
 
 
 @frozen(eq=False)
@@ -179,7 +169,7 @@ def residuals_of(formula: Formula, slot: str, values: Mapping[str, float], rows:
 
 
 def ranges_of(formula: Formula, slot: str, rows: Rows) -> dict[str, tuple[float, float]]:
-    """Input of the formula → least and largest value among the rows."""
+    """Input of the formula → least and largest value among the rows; what is the machine's own is no range."""
     import numpy as np
 
     found: dict[str, tuple[float, float]] = {}
@@ -187,6 +177,8 @@ def ranges_of(formula: Formula, slot: str, rows: Rows) -> dict[str, tuple[float,
         if part.slot != slot or (part.index is not None and not len(part.index)):
             continue
         for name in formula.inputs:
+            if name in MACHINE:
+                continue
             value = np.asarray(part.inputs[name])
             low, high = found.get(name, (np.inf, -np.inf))
             found[name] = min(low, float(value.min())), max(high, float(value.max()))

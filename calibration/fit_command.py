@@ -38,11 +38,9 @@ def run(
 ) -> None:  # fmt: skip
     """Read, fit, judge, write and tell. Errors: UserError where there is nothing to fit; nothing is written then."""
     from . import store, traces
-    from .fit import one_thread
     from .fit_device import checked
     from .fit_records import fit_batches
 
-    one_thread()
     date = _date(date)
     source = traces.source_of(names, date)
     chosen = host.get("kernel family", family)

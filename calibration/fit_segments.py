@@ -30,8 +30,9 @@ if TYPE_CHECKING:
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 
-GROUP_CLASSES = ((1.0, 1.0), (2.0, 16.0), (17.0, 4096.0))
-"""Query heads that share one key head, in the classes that decode kernels treat apart: none, one tile, several."""
+GROUP_CLASSES = ((1.0, 1.0), (2.0, 16.0), (17.0, 32.0), (33.0, 56.0), (57.0, 4096.0))
+"""Query heads that share one key head, in the classes that decode kernels treat apart: none, one tile of 16, two, and
+so many that a library may fall back to a slow kernel (TensorRT-LLM from 48 on H100, from 64 on B200)."""
 
 CLASS_ROWS = 24
 """Rows of a class of sizes below which it is too small for a fit of its own."""
@@ -120,13 +121,13 @@ def _merged(found: Mapping[Key, list[Rows]]) -> dict[Key, list[Rows]]:
     for key, rows in found.items():
         whole.setdefault(evolve(key, where=()), {})[key] = rows
     for classes in whole.values():
-        for kept in (("group", "head_dim"), ("head_dim",), ()):
+        for kept in (("group", "head_dim", "causal"), ("head_dim", "causal"), ("causal",)):
             parts: dict[Key, list[Rows]] = {}
             for key, rows in classes.items():
                 coarser = evolve(key, where=tuple(pair for pair in key.where if pair[0] in kept))
                 parts[coarser] = [*parts.get(coarser, []), *rows]
             sizes = [sum(map(len, rows)) for rows in parts.values()]
-            if 2 * sum(size for size in sizes if size >= CLASS_ROWS) >= sum(sizes) or not kept:
+            if 2 * sum(size for size in sizes if size >= CLASS_ROWS) >= sum(sizes) or len(kept) == 1:
                 merged |= parts
                 break
     return merged
@@ -140,6 +141,11 @@ def _split(batch: Batch, family: KernelFamily, machine: Machine, unread: list[Un
         shape: dict[str, Any] = {column: values[mask] for column, values in batch.arrays.items()}
         seconds = batch.seconds[mask]
         count = len(seconds)
+        if batch.facts.get("table", "").startswith("context_") and (shape["query"] <= 1).all():
+            unread.append(
+                Unread(batch.kernel, "one new token in a kernel for prompts: neither prefill nor decode", count)
+            )
+            continue
         ranks = batch.ranks[mask].astype(float)
         try:
             # what multiplies nothing has a format of its own, or none (a copy), and no rate of it
@@ -191,14 +197,21 @@ def _classes(batch: Batch) -> Iterator[tuple[Any, dict[str, tuple[float, float]]
         yield everything, {}
         return
     single = batch.arrays["query"] <= 1
-    for phase, decode in ((~single, False), (single, True)):
+    causal = batch.arrays.get("causal", np.ones(len(batch.seconds))) > 0
+    for phase, decode, masked in (
+        (~single & causal, False, True),
+        (~single & ~causal, False, False),
+        (single, True, True),
+    ):
+        if not phase.any():
+            continue
+        kind = {} if masked else {"causal": (0.0, 0.0)}
         if "head_dim" not in batch.arrays:
-            if phase.any():
-                yield phase, {}
+            yield phase, kind
             continue
         for width in np.unique(batch.arrays["head_dim"][phase]):
             own = phase & (batch.arrays["head_dim"] == width)
-            where = {"head_dim": (float(width), float(width))}
+            where = {"head_dim": (float(width), float(width)), **kind}
             if not decode or not {"heads", "kv_heads"} <= set(batch.arrays):
                 yield own, where
                 continue

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from slipstick.core.records.fitted import FittedRecord
 
 TABLES = (
-    "scale_matrix", "gemm", "context_attention", "generation_attention", "encoder_attention", "context_mla",
+    "scale_matrix", "gemm", "context_attention", "generation_attention", "context_mla",
     "generation_mla", "moe", "nccl", "oneccl", "custom_allreduce",
 )  # fmt: skip
 """The tables that hold kernels slipstick has formulas for, those that others are held at first."""
@@ -116,10 +116,8 @@ def command(systems: tuple[str, ...], tables: tuple[str, ...], output: str, fami
     from slipstick.core.host.host import Host
     from slipstick.hwdb import FOLDER
 
-    from .fit import one_thread
     from .readers.aiconfigurator_files import SYSTEMS
 
-    one_thread()
     host = Host.load()
     names = host.machines().names("accelerator")
     for system in systems or [system for system, device in SYSTEMS.items() if device in names]:

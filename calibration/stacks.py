@@ -30,10 +30,12 @@ TITLES = {
     "deepspeed": "DeepSpeed and Megatron-DeepSpeed", "fsdp": "PyTorch FSDP: torchtitan, llm-foundry",
 }  # fmt: skip
 
+TRAINING_KERNELS = ("nccl", "trtllm", "vllm", "sglang")
+
 KERNELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "vllm": {"serve": ("vllm",)}, "sglang": {"serve": ("sglang",)}, "tensorrt-llm": {"serve": ("trtllm",)},
-    "megatron-lm": {"train": ("trtllm", "vllm", "sglang")}, "deepspeed": {"train": ("trtllm", "vllm", "sglang")},
-    "fsdp": {"train": ("trtllm", "vllm", "sglang")},
+    "vllm": {"serve": ("vllm", "nccl")}, "sglang": {"serve": ("sglang", "nccl")},
+    "tensorrt-llm": {"serve": ("trtllm", "nccl")}, "megatron-lm": {"train": TRAINING_KERNELS},
+    "deepspeed": {"train": TRAINING_KERNELS}, "fsdp": {"train": TRAINING_KERNELS},
 }  # fmt: skip
 """Whose kernels each stack runs. Training runs cuBLAS for its products, which the records of all three engines hold."""
 

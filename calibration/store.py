@@ -56,6 +56,7 @@ def save(
     for record in records:
         by_file.setdefault(file_of(folder, record.accelerator, record.engine), []).append(record)
     for path, own in by_file.items():
+        own[:] = _once(own)
         if path.exists() and not fresh:
             taken = {_identity(record) for record in own}
             own += [record for record in read_records(path) if _identity(record) not in taken]
@@ -81,6 +82,16 @@ def _identity(record: FittedRecord) -> tuple[Any, ...]:
     return (
         record.slot, record.format, record.kernel_source, record.engine_version, tuple(sorted(record.where.items())),
     )  # fmt: skip
+
+
+def _once(records: Iterable[FittedRecord]) -> list[FittedRecord]:
+    """Of records of the same kernel the one with the most rows, the first of equals."""
+    best: dict[tuple[Any, ...], FittedRecord] = {}
+    for record in records:
+        key = _identity(record)
+        if key not in best or record.rows > best[key].rows:
+            best[key] = record
+    return list(best.values())
 
 
 def _restore(path: Path, content: bytes | None) -> None:

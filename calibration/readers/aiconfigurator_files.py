@@ -19,7 +19,7 @@ from slipstick.core.errors import UserError, shown, unknown
 
 PACKAGE = "aiconfigurator_core"
 PREFIX = "aiconfigurator:"
-EXTRA = "pip install 'slipstick[data]' aiconfigurator-core"
+EXTRA = "pip install 'slipstick[aiconfigurator]'"
 """The command that brings what reads the tables, and the tables."""
 
 SUFFIX = "_perf.parquet"

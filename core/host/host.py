@@ -113,14 +113,18 @@ class Host:
         """The kernel families by name."""
         return self._by_name("kernel family")
 
-    def fitted(self, accelerator: str, folder: str = "") -> tuple[FittedRecord, ...]:
-        """Calibrated kernels of an accelerator, those that count most first.
+    def fitted_groups(self, accelerator: str, folder: str = "") -> tuple[tuple[FittedRecord, ...], ...]:
+        """Calibrated kernels of an accelerator in groups, those that count most first.
 
         ``folder``: where the accelerator's own file lies; records beside it come before a person's own folder, and
         that before what plugins bring. Raises ``UserError`` for a file that is not sound.
         """
         owners = [pair for several in self._owners("fitted records").values() for pair in several]
         return fitted_records(accelerator, folder, owners)
+
+    def fitted(self, accelerator: str, folder: str = "") -> tuple[FittedRecord, ...]:
+        """All of ``fitted_groups``, one after the other."""
+        return tuple(record for group in self.fitted_groups(accelerator, folder) for record in group)
 
     def architectures(self) -> dict[str, Architecture]:
         """The architectures by name."""

@@ -32,19 +32,21 @@ SEE = {
 
 def fitted_records(
     accelerator: str, folder: str, owners: Iterable[tuple[Plugin, FittedRecords]]
-) -> tuple[FittedRecord, ...]:
+) -> tuple[tuple[FittedRecord, ...], ...]:
     """The records of an accelerator in order of precedence: beside its own file, a person's folder, plugins."""
     from ..records.fitted_catalog import FittedCatalog
 
-    found = list(FittedCatalog(Path(folder) / "fitted", "beside").records(accelerator)) if folder else []
-    for plugin, records in sorted(owners, key=lambda pair: pair[0].origin != "user folder"):
+    beside = FittedCatalog(Path(folder) / "fitted", "beside").records(accelerator) if folder else ()
+    own: list[FittedRecord] = []
+    brought: list[FittedRecord] = []
+    for plugin, records in owners:
         try:
-            found += records.records(accelerator)
+            (own if plugin.origin == "user folder" else brought).extend(records.records(accelerator))
         except SlipstickError:
             raise
         except Exception as error:
             raise PluginError(f"plugin {plugin} failed to bring fitted records: {one_line(error)}") from error
-    return tuple(found)
+    return beside, tuple(own), tuple(brought)
 
 
 def stack_file(path: str) -> Stack:

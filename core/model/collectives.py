@@ -126,7 +126,10 @@ def collective_node(collective: Collective, mesh: Mesh, network: Network, family
         node = _exchange(collective, mesh, network, leaf)
     else:
         bandwidth, latency = network.ring(collective.atoms, mesh)
-        if collective.kind == "all_reduce":
+        if collective.kind == "all_reduce" and slot:
+            # Measurements of a slot are of whatever algorithm the library took; there is no choice left.
+            node = leaf(collective.name, sent, bandwidth, 2 * (n - 1), latency)
+        elif collective.kind == "all_reduce":
             payload = collective.elements * width(collective.format)
             ring = leaf("ring", sent, bandwidth, 2 * (n - 1), latency)
             tree = leaf("tree", 2 * payload * f.lt(1, n), bandwidth, 2 * f.ceil_(f.log2(n)), latency)

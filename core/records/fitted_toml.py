@@ -240,10 +240,10 @@ def _record_lines(record: FittedRecord, key: str) -> list[str]:
         lines.append(f"unidentified = {_array([text_of(name) for name in record.unidentified])}")
     tables = {
         "parameters": {name: _figure(value) for name, value in record.parameters.items()},
-        "spread": {name: _figure(value) for name, value in record.spread.items()},
+        "spread": {name: _figure(value, 4) for name, value in record.spread.items()},
         "ranges": {name: _array([_figure(a), _figure(b)]) for name, (a, b) in record.ranges.items()},
         "errors": {
-            name: _array([str(e.n), *(_figure(value) for value in (e.mean, e.median, e.p90, e.bias))])
+            name: _array([str(e.n), *(_figure(value, 4) for value in (e.mean, e.median, e.p90, e.bias))])
             for name, e in record.errors.items()
         },
     }
@@ -268,11 +268,11 @@ def cut(text: str) -> str:
     return text if len(parts) <= MAX_DOTS + 1 else ".".join(parts[: MAX_DOTS + 1]) + "…"
 
 
-def _figure(value: float) -> str:
+def _figure(value: float, digits: int = 6) -> str:
     """Six significant digits: more than a fit knows, few enough to be the same on every machine."""
     if not math.isfinite(value):
         raise UserError(f"a fitted record cannot hold {value}")
-    return f"{value:.6g}"
+    return f"{value:.{digits}g}"
 
 
 def _array(parts: list[str]) -> str:

@@ -118,7 +118,8 @@ def _accelerator(top: Table, sources: dict[str, Source], resolve: Resolve | None
     # A family of kernel formulas of its own may price work by other parameters than FLOP rates.
     kernels = top.name("kernels", "measured")
     told = top.content.get("rates")
-    if kernels in ("measured", "roofline") and not (isinstance(told, dict) and any(key in told for key in RATE_FORMATS)):
+    has_rate = isinstance(told, dict) and any(key in told for key in RATE_FORMATS)
+    if kernels in ("measured", "roofline") and not has_rate:
         top.add("rates", "missing; the kernel formulas need at least one rate, such as bf16")
     name, title = top.name("name"), top.text("title", limit=100)
     own = top.table("own_node")

@@ -195,31 +195,36 @@ def feasible_mask(case: Case, values: Mapping[str, Any]) -> tuple[Any, dict[str,
 
 def trust_lines(case: Case, trust: Confidence) -> list[str]:
     """What was measured and what is only stated, in two or three lines."""
-    measured = {slot: known for slot, known in trust.kernels.items() if known["calibrated"]}
+    by_share = sorted(trust.kernels.items(), key=lambda pair: -float(pair[1]["share"]))
+    measured = {slot: known for slot, known in by_share if known["calibrated"]}
+    stated = [slot for slot, _ in by_share if slot not in measured and slot != "host"]
     lines = []
     if measured:
         told = ", ".join(
-            f"{slot} {known['held_out_error']['median']:.0%}" if "held_out_error" in known else slot
-            for slot, known in sorted(measured.items(), key=lambda pair: -float(pair[1]["share"]))
+            f"{slot} {known['held_out_error']['median']:.1%}" if "held_out_error" in known else slot
+            for slot, known in measured.items()
         )
         lines.append(f"kernels calibrated on measurements (median held-out error): {told}")
-    others = [slot for slot in trust.kernels if slot not in measured and slot != "host"]
-    if others and measured:
-        lines.append(f"at stated efficiencies, not measured: {', '.join(others)}")
-    elif others:
-        stated = ("compute_efficiency", "memory_efficiency", "link_efficiency")
-        told = ", ".join(
-            f"{name.removeprefix('compute_efficiency@').removesuffix('_efficiency')} {quantity.value:g}"
-            for name, quantity in case.coefficients.items()
-            if name.startswith(stated)
-            and name.partition("@")[2] in ("", *trust.kernels, "gemm", "grouped_gemm", "attention", "pointwise")
-        )
-        lines.append(f"uncalibrated: datasheet rates times stated efficiencies ({told})")
+        if stated:
+            lines.append(f"at stated efficiencies, not measured: {', '.join(stated)}")
+    elif stated:
+        told = ", ".join(f"{slot} {text}" for slot in stated if (text := _efficiencies(case, slot)))
+        lines.append(f"uncalibrated: datasheet rates and bandwidths times stated efficiencies ({told})")
     if not case.calibrated:
         name = case.stack.name if case.stack is not None else "none"
         lines.append(f"software: {name}" + (", which costs no time" if name == "ideal" else ", not calibrated"))
     lines += [f"extrapolated: {line}" for line in trust.extrapolated]
     return lines
+
+
+def _efficiencies(case: Case, slot: str) -> str:
+    """Fractions of rate, memory and link bandwidth that are stated for a slot, or for a kind of work without one."""
+    names = ("compute_efficiency", "memory_efficiency", "link_efficiency")
+    own = [case.coefficients.get(f"{name}@{slot}") for name in names]
+    if not any(own):
+        links = slot in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
+        own = [case.coefficients.get(name) for name in (names[2:] if links else names[:2])]
+    return "/".join(f"{quantity.value:g}" for quantity in own if quantity is not None)
 
 
 def assumption_lines(case: Case, values: Mapping[str, Any], trust: Confidence) -> list[str]:

@@ -7,6 +7,7 @@ the stack runs, and by the model's own sizes; what is not there stays at the fam
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from attrs import field, frozen
@@ -80,16 +81,16 @@ class Calibration:
 
 def calibration(
     family: KernelFamily,
-    records: Sequence[FittedRecord],
+    groups: Sequence[Sequence[FittedRecord]],
     numerics: Numerics,
     sources: Sequence[str],
     sizes: Mapping[str, float],
 ) -> Calibration:
-    """The best record for each slot of the family. ``records`` in order of precedence (a person's own first);
+    """The best record for each slot of the family. ``groups``: records in order of precedence (a person's own first);
     ``sources``: engines and kernel libraries that the stack prefers; ``sizes``: of the model."""
     values: dict[str, Quantity] = {}
     slots: dict[str, Trust] = {}
-    own = [(rank, record) for rank, record in enumerate(records) if record.family == family.name]
+    own = [(rank, record) for rank, group in enumerate(groups) for record in group if record.family == family.name]
     for slot, formula in family.slots().items():
         for suffix in ("", *(f".{engine}" for engine in ENGINES_APART)):
             if suffix and slot not in ENGINE_OF_SLOT:
@@ -145,13 +146,23 @@ def _best(
         away = _away(record, sizes)
         if away > 0:
             why.append("fitted at " + ", ".join(f"{n} {a:g} to {b:g}" for n, (a, b) in record.where.items()))
-        key = (
-            float(not record.calibrated), float(allowed.index(kept)), float(cache != own_cache), away,
-            float(preferred), float(rank), -float(record.rows),
+        key: tuple[float, ...] = (
+            float(not record.calibrated), float(allowed.index(kept)), float(cache != own_cache), away, float(rank),
+            float(preferred), *(-part for part in _version(record.engine_version)), -float(record.rows),
         )  # fmt: skip
         if best is None or key < best[0]:
             best = (key, record, "; ".join(why))
     return None if best is None else (best[1], best[2])
+
+
+def _version(text: str) -> tuple[float, ...]:
+    """The first four numbers of a version, so that the newest of several can be taken.
+
+    >>> _version("1.3.0rc20") > _version("1.3.0rc5")
+    True
+    """
+    found = [float(part) for part in re.findall(r"\d+", text)[:4]]
+    return (*found, *[0.0] * (4 - len(found)))
 
 
 def _preference(record: FittedRecord, sources: Sequence[str]) -> int:
@@ -163,12 +174,13 @@ def _preference(record: FittedRecord, sources: Sequence[str]) -> int:
 
 def _away(record: FittedRecord, sizes: Mapping[str, float]) -> float:
     """How far the model's sizes are from those that the record was fitted at, as the sum of ln of ratios."""
-    known = dict(sizes)
+    known = {"causal": 1.0, **sizes}
     if "heads" in known and "kv_heads" in known:
         known["group"] = known["heads"] / known["kv_heads"]
     total = 0.0
     for name, (low, high) in record.where.items():
         value = known.get(name)
-        if value is not None and value > 0:
-            total += max(0.0, math.log(low / value), math.log(value / high))
+        if value is not None and not low <= value <= high:
+            bound = low if value < low else high
+            total += abs(math.log(value / bound)) if value > 0 and bound > 0 else 1.0
     return total

@@ -229,7 +229,7 @@ def make_case(
         default = TABLE.info(name).default
         fixed.setdefault(name, default if default is not None else 1.0)
     found = calibration(
-        family, host.fitted(accelerator.name, machine.folder), numerics, stack.kernel_sources(task), fixed
+        family, host.fitted_groups(accelerator.name, machine.folder), numerics, stack.kernel_sources(task), fixed
     )
     coefficients = stated_parameters(family)
     coefficients.update(found.values)

@@ -65,7 +65,8 @@ def confidence(
         value = figures.get(figure)
         if value is not None and tree in spreads:
             sigma = math.hypot(spreads[tree], software_spread(case, figure))
-            intervals[figure] = around(float(value), sigma)
+            low, high = around(float(value), sigma)
+            intervals[figure] = low, min(high, 1.0) if figure in ("mfu", "hfu") else high
     peak = memory["peak"]
     sigma = _stack_spread(case, "memory_peak_bytes", MEMORY_UNMEASURED)
     intervals["memory_peak_bytes"] = around(peak, sigma)

@@ -179,9 +179,9 @@ def test_records_in_ones_own_folder_are_shown_and_listed(
     assert "held_out" in shown
     assert "calibrated" in shown
     assert "acme-wonder-x1" in run("records")
-    assert list(json.loads(run("records", "--json"))["accelerators"]) == ["acme-wonder-x1"]
+    assert "acme-wonder-x1" in json.loads(run("records", "--json"))["accelerators"]
     assert "gemm" in str(run("show", "acme-wonder-x1", "--slot", "gem", fails=True))
-    assert "nothing is calibrated" in str(run("show", "l4", fails=True))
+    assert "nothing is calibrated" in str(run("show", "tpu-v4", fails=True))
 
 
 def test_a_second_engine_and_a_second_fit_keep_what_is_there(toy: ModuleType, run: Call, tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ def test_attention_is_split_by_phase_head_size_group_and_cache(toy: ModuleType, 
     assert unread == []
     decode = {s.key for s in segments if s.key.slot == "attention.decode"}
     assert {(dict(key.where)["group"], dict(key.where)["head_dim"][0]) for key in decode} == {
-        (group, width) for group in ((1, 1), (2, 16), (17, 4096)) for width in (64, 128)
+        (group, width) for group in ((1, 1), (2, 16), (17, 32)) for width in (64, 128)
     }
     context = {s.key for s in segments if s.key.slot == "attention.context"}
     assert {tuple(dict(key.where)) for key in context} == {("head_dim",)}  # groups matter to decoding alone
@@ -149,3 +149,18 @@ def test_a_family_without_slots_is_refused(host: Host) -> None:
     family = host.kernel_families()["roofline"]
     with pytest.raises(UserError, match="no slots"):
         segments_of([], family, {})
+
+
+def test_a_prefill_kernel_with_one_new_token_is_neither(toy: ModuleType, host: Host) -> None:
+    # a table of prefill times holds rows of one new token; another kernel ran them than decoding does
+    rows = [evolve(attention(1.0, 32.0, 8.0, 128.0, 100.0), facts={"table": "context_attention"})]
+    segments, unread = segments_of(from_rows(rows), toy.Toy(), {"h100-sxm": host.machine("h100-sxm")})
+    assert segments == []
+    assert [one.count for one in unread] == [1]
+
+
+def test_encoders_stand_apart(toy: ModuleType, host: Host) -> None:
+    rows = [attention(64.0, 8.0, 8.0, 64.0, context) for context in range(100, 130)]
+    rows += [evolve(row, shape={**row.shape, "causal": 0.0}) for row in rows]
+    segments, _ = segments_of(from_rows(rows), toy.Toy(), {"h100-sxm": host.machine("h100-sxm")})
+    assert {tuple(sorted(dict(s.key.where))) for s in segments} == {("head_dim",), ("causal", "head_dim")}

@@ -33,10 +33,15 @@ def choose(slotted: Host) -> Callable[..., Calibration]:
     """The calibration of the slotted family from records."""
 
     def call(
-        *records: FittedRecord, numerics: Numerics | None = None, sources: Sequence[str] = (), **sizes: float
+        *records: FittedRecord,
+        groups: Sequence[Sequence[FittedRecord]] = (),
+        numerics: Numerics | None = None,
+        sources: Sequence[str] = (),
+        **sizes: float,
     ) -> Calibration:
         family = slotted.kernel_families()["slotted"]
-        return calibration(family, records, numerics or training_numerics("bf16"), sources, {**SIZES, **sizes})
+        wanted = numerics or training_numerics("bf16")
+        return calibration(family, groups or (records,), wanted, sources, {**SIZES, **sizes})
 
     return call
 
@@ -131,10 +136,17 @@ def test_the_models_own_sizes_decide_between_records(choose: Choose, fitted: Rec
     assert choose(narrow).slots["attention.decode"].stands_in == "fitted at head_dim 64 to 64"
 
 
-def test_of_equals_the_first_in_order_of_precedence_is_taken(choose: Choose, fitted: Record) -> None:
-    own, brought = fitted(note="own", rows=10), fitted(note="brought", rows=9999)
-    assert choose(own, brought).slots["gemm"].record == own
-    assert choose(brought, own).slots["gemm"].record == brought
+def test_a_persons_own_record_counts_more_than_what_is_brought(choose: Choose, fitted: Record) -> None:
+    own, brought = fitted(note="own", rows=10, engine="trace"), fitted(note="brought", rows=9999, engine="vllm")
+    for sources in ((), ("vllm",)):
+        assert choose(groups=((own,), (brought,)), sources=sources).slots["gemm"].record == own
+        assert choose(groups=((brought,), (own,)), sources=sources).slots["gemm"].record == brought
+
+
+def test_of_one_engine_the_newest_version_counts(choose: Choose, fitted: Record) -> None:
+    older, newer = (fitted(engine="trtllm", engine_version=version) for version in ("1.3.0rc5", "1.3.0rc20"))
+    for records in ((older, newer), (newer, older)):
+        assert choose(*records).slots["gemm"].record == newer
 
 
 def test_a_fit_that_is_not_called_calibrated_is_the_last_choice(choose: Choose, fitted: Record) -> None:
