@@ -17,8 +17,8 @@ from slipstick.core.records.fitted import ErrorSummary
 from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import StackFit, StackRecord, write_stack
 
-from .stack_fit import Fit, fit, held_out, predicted, spreads, summary
-from .stack_runs import SMALL, Runs, fifth, is_fitted, row_id, runs
+from .stack_fit import Fit, coverage, fit, held_out, predicted, spreads, summary
+from .stack_runs import SMALL, Runs, configuration, fifth, is_fitted, row_id, runs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -109,6 +109,10 @@ def _task(task: str, found: Runs, file: str, lines: list[str]) -> dict[str, list
         known = np.exp(0.5 * (np.log(tested["held_out"]) + np.log(tested["new_model"])))
     else:
         tested["held_out"] = known = _held_out_training(found, chosen, whole, how)
+    # Rows of one model under one layout stand or fall together: spreads for some come from the others.
+    folds = [str(fifth(configuration(q))) for q in found.questions]
+    if task == "serve":
+        folds = serving_folds(found)["held_out"]
     train = np.where(chosen, predicted(whole, parts, stacks, devices), np.nan)
     source = Source("fit", f"slipstick's fit to published runs ({file})", "docs/stacks.md", DATE, "fitted")
     result: dict[str, list[StackFit]] = {name: [] for name in TITLES}
@@ -131,9 +135,17 @@ def _task(task: str, found: Runs, file: str, lines: list[str]) -> dict[str, list
                 share, of_all = spreads(known[of_stack], measured[of_stack], parts.kernels[of_stack])
                 spread = max(spread, of_all)
             values = whole.values(name, device)
-            result[name].append(_record(task, name, device, values, (share, spread), count, errors, source))
+            own = [i for i in range(len(stacks)) if group[i]]
+            held = coverage(judged[group], measured[group], parts.kernels[group], [folds[i] for i in own])
+            note = (
+                f"80 % intervals hold {held.inside:.0%} of {held.n} rows that were not fitted, with spreads from other "
+                f"rows; median width {held.width:.3f}, {held.width / max(held.error, 1e-9):.1f} times the median error "
+                f"of {held.error:.3f}; interval score {held.score:.3f}"
+            )
+            fits = (share, spread)
+            result[name].append(_record(task, name, device, values, fits, count, errors, source, note))
             told = f"spread {spread:.3f} and {share:g} of the kernels'"
-            lines.append(f"{task} {name} {device or 'all'}: {count} fitted, {_told(errors)}, {told}")
+            lines.append(f"{task} {name} {device or 'all'}: {count} fitted, {_told(errors)}, {told}; {note}")
     return result
 
 
@@ -143,7 +155,7 @@ FEW = 10
 
 def _record(
     task: str, name: str, device: str, values: Mapping[str, float], spread: tuple[float, float], rows: int,
-    errors: Mapping[str, ErrorSummary], source: Source,
+    errors: Mapping[str, ErrorSummary], source: Source, note: str,
 ) -> StackFit:  # fmt: skip
     quantities = {n: Quantity(v, COEFFICIENTS[n][0], source) for n, v in values.items()}
     for n, (value, note) in STATED[name].items():
@@ -152,7 +164,7 @@ def _record(
     told = {"kernels": spread[0], **dict.fromkeys(figures, round(spread[1], 4))}
     return StackFit(
         task=task, accelerator=device, values=quantities, spread=told, rows=rows, errors=errors,
-        command="python -m slipstick.calibration.stacks FOLDER",
+        command="python -m slipstick.calibration.stacks FOLDER", note=note,
     )  # fmt: skip
 
 
@@ -181,8 +193,6 @@ def _fitted_training(found: Runs) -> Any:
 def _held_out_training(found: Runs, chosen: Any, whole: Fit, how: Mapping[str, Any]) -> Any:
     """Large sets: the rows that were not fitted. Small ones: each row by a fit without its configuration."""
     import numpy as np
-
-    from .stack_runs import configuration
 
     parts, measured, stacks, devices = found.parts, found.measured, found.stacks, found.devices
     result = np.where(chosen, np.nan, predicted(whole, parts, stacks, devices))

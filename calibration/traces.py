@@ -6,6 +6,7 @@ Floor: calibration. Uses the host's trace readers and the batches; readers are i
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -104,8 +105,30 @@ def _file(name: str, readers: Sequence[TraceReader]) -> Read:
         return Read(tuple(found), tuple(rest))
     unread: list[Unread] = []
     points: list[int] = [0]
-    batches = from_rows(_rows(reader.rows(path), unread, points))
+    batches = from_rows(medians(_rows(reader.rows(path), unread, points)))
     return Read(tuple(batches), tuple(unread), points[0])
+
+
+def medians(rows: Iterable[TraceRow]) -> list[TraceRow]:
+    """Executions of one kernel with one shape as one row: the median, how many there were and how far they spread.
+
+    A trace holds every execution, the first and slow ones too; a row of a benchmark stands for several already.
+    """
+    groups: dict[tuple[object, ...], list[TraceRow]] = {}
+    for row in rows:
+        key = (
+            row.kernel, row.format, row.device, row.ranks, row.source, row.measured, row.samples > 1,
+            *sorted(row.shape.items()), *sorted(row.facts.items()),
+        )  # fmt: skip
+        groups.setdefault(key, []).append(row)
+    found = []
+    for several in groups.values():
+        middle = sorted(several, key=lambda row: row.seconds)[(len(several) - 1) // 2]
+        if len(several) > 1:
+            spread = statistics.pstdev(row.seconds for row in several)
+            middle = evolve(middle, samples=sum(row.samples for row in several), spread=spread)
+        found.append(middle)
+    return found
 
 
 def _rows(

@@ -114,6 +114,11 @@ def accuracy_page() -> str:
             ]
             where = fit.accelerator or "all"
             lines.append(f"| {stack.name} | {fit.task} | {where} | {fit.rows} | {' | '.join(errors)} |")
+    lines += ["", "Intervals of the same runs:", ""]
+    lines += [
+        f"* {stack.name}, {fit.task} on {fit.accelerator or 'all'}: {fit.note}"
+        for stack in stacks for fit in stack.fits if fit.note
+    ]  # fmt: skip
     return "\n".join(lines) + "\n"
 
 
