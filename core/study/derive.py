@@ -5,7 +5,7 @@ Floor: study. Imports sympy inside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -75,7 +75,7 @@ def derive(
     whole = substituted(case, expression, numeric, keep=(by,)) if values.get(by) is not None and TABLE.get(by) else None
     x = symbol(by) if whole is not None else None
     if whole is None or x not in whole.free_symbols:
-        raise unknown(f"symbol of {figure}", by, names, f"its symbols: {', '.join(names)}")
+        raise unknown(f"symbol of {figure}", by, names, _listed(names))
     at = values[by]
     point = {x: exact(at)}
     formula = active_branch(whole, point)
@@ -87,6 +87,14 @@ def derive(
         ALIASES.get(figure, figure), by, str(formula), sympy.latex(formula), str(slope), sympy.latex(slope), str(whole),
         value, change, change * float(at) / value if value else 0.0, float(at),
     )  # fmt: skip
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The symbols of a formula for an error line: parameters of kernels by their slots alone, there are hundreds."""
+    plain = [name for name in names if "@" not in name]
+    slots = sorted({name.partition("@")[2] for name in names} - {""})
+    more = f"; and parameters of {', '.join(slots)} (launch@gemm; see docs/symbols.md)" if slots else ""
+    return f"its symbols: {', '.join(plain)}{more}"
 
 
 def active_branch(expression: Expr, point: Mapping[Any, Any]) -> Expr:

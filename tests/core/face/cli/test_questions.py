@@ -176,7 +176,7 @@ def test_the_fewest_devices_that_meet_a_limit(slipstick: Run) -> None:
 def test_explain_prints_the_tree_with_formulas(slipstick: Run) -> None:
     done = slipstick("explain", *FITS)
     assert done.status == 0
-    for words in ("layer forward", "bound by", "100.0%", "flops = ", "Formulas", "smaller parts", "uncalibrated"):
+    for words in ("layer forward", "bound by", "100.0%", "flops = ", "Formulas", "smaller parts", "kernels calibrated"):
         assert words in done.out
     shallow = slipstick("explain", *FITS, "--depth", "1")
     assert "below)" in shallow.out
