@@ -193,6 +193,10 @@ def _classes(batch: Batch) -> Iterator[tuple[Any, dict[str, tuple[float, float]]
     import numpy as np
 
     everything = np.ones(len(batch.seconds), dtype=bool)
+    if batch.kernel == "grouped_gemm" and "matrices" in batch.arrays:  # with a gate and without are other kernels
+        for count in np.unique(batch.arrays["matrices"]):
+            yield batch.arrays["matrices"] == count, {"matrices": (float(count), float(count))}
+        return
     if batch.kernel not in ("attention", "attention_backward", "latent_attention") or "query" not in batch.arrays:
         yield everything, {}
         return

@@ -33,11 +33,14 @@ TITLES = {
 TRAINING_KERNELS = ("nccl", "trtllm", "vllm", "sglang")
 
 KERNELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
-    "vllm": {"serve": ("vllm", "nccl")}, "sglang": {"serve": ("sglang", "nccl")},
-    "tensorrt-llm": {"serve": ("trtllm", "nccl")}, "megatron-lm": {"train": TRAINING_KERNELS},
-    "deepspeed": {"train": TRAINING_KERNELS}, "fsdp": {"train": TRAINING_KERNELS},
+    "vllm": {"serve": ("gptossmxfp4moe", "flashinfer_trtllm", "moe_triton_tritonexperts", "vllm", "nccl")},
+    "sglang": {"serve": ("flashinfer_trtllm_moe", "fused_moe_triton", "sglang", "nccl")},
+    "tensorrt-llm": {"serve": ("moe_torch_flow_min_latency", "trtllm", "nccl")},
+    "megatron-lm": {"train": TRAINING_KERNELS}, "deepspeed": {"train": TRAINING_KERNELS},
+    "fsdp": {"train": TRAINING_KERNELS},
 }  # fmt: skip
-"""Whose kernels each stack runs. Training runs cuBLAS for its products, which the records of all three engines hold."""
+"""Whose kernels each stack runs: parts of kernels' names (its own choice where an engine has several), then engines.
+Training runs cuBLAS for its products, which the records of all three engines hold."""
 
 STATED: Mapping[str, Mapping[str, tuple[float, str]]] = {
     "vllm": {"reserve": (1.0e9, ""), "memory_utilisation": (0.9, "default of gpu_memory_utilization"),

@@ -102,7 +102,7 @@ def accuracy_page() -> str:
               "*held out*: serving in five folds of whole layouts of a model on a device, training on rows whose id",
               "hashes to 1 to 4 modulo 5 (small sets: each configuration left out in turn). *new model*, *new",
               "device*: all rows of a model, of a device left out; no coefficient knows a model's name.", "",
-              "| stack | task | device | rows | fitted | held out | new layout | new lengths | new model | new device |",
+              "| stack | task | on | rows | fitted | held out | new layout | new lengths | new model | new device |",
               "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
     units = {name: unit for name, (unit, _) in COEFFICIENTS.items()}
     stacks = [read_stack(path, units) for path in sorted((FOLDER / "stacks").glob("*.toml"))]

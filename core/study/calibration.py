@@ -34,8 +34,20 @@ FORMATS: dict[str, tuple[str, ...]] = {
 }
 """Number format → formats of records that may stand for it, the right one first."""
 
-SAME_SPEED = {frozenset(("bf16", "fp16"))}
-"""Formats that the same kernels run at the same speed: one standing for the other is no stand-in."""
+FORMATS_OF_EXPERTS: dict[str, tuple[str, ...]] = {
+    "fp8": ("fp8_block", "fp8"),
+    "mxfp4": ("w4a8_mxfp4_mxfp8", "mxfp4", "w4a16_mxfp4", "nvfp4"),
+}
+"""The same for routed experts: checkpoints of such models scale FP8 by blocks, and MXFP4 names the weights alone."""
+
+SAME = {
+    frozenset(pair)
+    for pair in (
+        ("bf16", "fp16"), ("mxfp4", "w4a8_mxfp4_mxfp8"), ("mxfp4", "w4a16_mxfp4"),
+        ("int4", "int4_wo"), ("fp4", "nvfp4"),
+    )
+}  # fmt: skip
+"""Formats that go under one name or run at one speed: one standing for the other is no stand-in."""
 
 UNMEASURED = 0.25
 """Standard deviation of ln(measured/predicted) of a kernel that nobody has measured: the stated efficiencies lie
@@ -133,10 +145,13 @@ def _best(
     for rank, record in candidates:
         kept, _, own_cache = record.format.partition("/")
         allowed = FORMATS.get(operands, (operands,)) if operands else (kept,)
+        if record.slot == "grouped_gemm":
+            allowed = FORMATS_OF_EXPERTS.get(operands, allowed)
         if kept not in allowed:
             continue
         why = []
-        if operands and kept != operands and frozenset((kept, operands)) not in SAME_SPEED:
+        experts = record.slot == "grouped_gemm" and (kept, operands) == ("fp8_block", "fp8")
+        if operands and kept != operands and frozenset((kept, operands)) not in SAME and not experts:
             why.append(f"{kept} for {operands}")
         if (cache or operands) != (own_cache or kept) and cache != own_cache:
             why.append(f"{own_cache or kept} cache for {cache or operands}")
@@ -147,8 +162,8 @@ def _best(
         if away > 0:
             why.append("fitted at " + ", ".join(f"{n} {a:g} to {b:g}" for n, (a, b) in record.where.items()))
         key: tuple[float, ...] = (
-            float(not record.calibrated), float(allowed.index(kept)), float(cache != own_cache), away, float(rank),
-            float(preferred), *(-part for part in _version(record.engine_version)), -float(record.rows),
+            float(allowed.index(kept)), float(cache != own_cache), away, float(rank), float(preferred),
+            float(not record.calibrated), *(-part for part in _version(record.engine_version)), -float(record.rows),
         )  # fmt: skip
         if best is None or key < best[0]:
             best = (key, record, "; ".join(why))
@@ -166,15 +181,16 @@ def _version(text: str) -> tuple[float, ...]:
 
 
 def _preference(record: FittedRecord, sources: Sequence[str]) -> int:
+    """The place of the first source that is the record's engine or part of its kernel's name; their number for none."""
     for index, source in enumerate(sources):
-        if source in (record.engine, record.kernel_source):
+        if source == record.engine or source in record.kernel_source.casefold():
             return index
     return len(sources)
 
 
 def _away(record: FittedRecord, sizes: Mapping[str, float]) -> float:
     """How far the model's sizes are from those that the record was fitted at, as the sum of ln of ratios."""
-    known = {"causal": 1.0, **sizes}
+    known = {"causal": 1.0, "matrices": 3.0, **sizes}
     if "heads" in known and "kv_heads" in known:
         known["group"] = known["heads"] / known["kv_heads"]
     total = 0.0
