@@ -59,8 +59,8 @@ def deployment_command(
     if better and not dry_run:
         replace_file(path, write_stack(joined(found)))
     if as_json:
-        told = {"deployments": [d.to_json() for d in found], "written": str(path) if better and not dry_run else None}
-        click.echo(json.dumps(told))
+        written = str(path) if better and not dry_run else None
+        click.echo(json.dumps({"schema": 1, "deployments": [d.to_json() for d in found], "written": written}))
     else:
         for one in found:
             _page(one)

@@ -67,6 +67,10 @@ def confidence(
             sigma = math.hypot(spreads[tree], software_spread(case, figure))
             low, high = around(float(value), sigma)
             intervals[figure] = low, min(high, 1.0) if figure in ("mfu", "hfu") else high
+    cost, rate = "cost_per_million_tokens_usd", "tokens_per_s" if case.task == "train" else "output_tokens_per_s"
+    if cost in figures:  # a price over a rate
+        spent = float(figures[cost]) * float(figures[rate])
+        intervals[cost] = spent / intervals[rate][1], spent / intervals[rate][0]
     peak = memory["peak"]
     sigma = _stack_spread(case, "memory_peak_bytes", MEMORY_UNMEASURED)
     intervals["memory_peak_bytes"] = around(peak, sigma)

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+from slipstick.calibration.deployment import Deployment
+from slipstick.core.records.fitted import ErrorSummary
 from slipstick.core.records.fitted_toml import write_records
+from slipstick.core.records.stack import StackRecord
 
 Run = Callable[..., Any]
 Path_ = tuple[str, ...]
@@ -30,6 +33,22 @@ MOUNTS: dict[str, dict[Path_, str]] = {
         ("host",): "`hardware show`",
         ("source",): "A source",
     },
+    "`validate`": {
+        ("overall",): "Scores",
+        ("by_metric", "NAME"): "Scores",
+        ("by_source", "NAME"): "Scores",
+        ("by_group", "NAME"): "Scores",
+        ("by", "groups", "NAME"): "Scores",
+    },
+    "`validate`, evidence": {
+        ("overall",): "Scores",
+        ("by_metric", "NAME"): "Scores",
+        ("by_source", "NAME"): "Scores",
+        ("by_group", "NAME"): "Scores",
+    },
+    "`calibrate fit`": {("records", "[]"): "A fitted record"},
+    "`calibrate show`": {("records", "[]"): "A fitted record"},
+    "`calibrate records`": {("accelerators", "NAME", "[]"): "A fitted record"},
     "`models show`": {
         ("blocks", "[]", "operations", "[]", role, "[]"): "A tensor" for role in ("reads", "writes", "weights")
     },
@@ -52,8 +71,8 @@ def sections(root: Path) -> dict[str, set[Path_]]:
 
 
 def pieces(name: str, body: str) -> Iterator[tuple[str, str]]:
-    """A section, and what in it has a table of its own: a value, a tensor."""
-    parts = re.split(r"^(A value|A tensor):$", body, flags=re.MULTILINE)
+    """A section, and what in it has a table of its own: a value, a tensor, scores, a fitted record."""
+    parts = re.split(r"^(A value|A tensor|Scores|A fitted record):$", body, flags=re.MULTILINE)
     yield name, parts[0]
     yield from zip(parts[1::2], parts[2::2], strict=True)
 
@@ -111,6 +130,40 @@ class Walk:
 
 
 TRAIN = ("train", "llama-3.1-8b", "--on", "h100-sxm", "--gpus", "8")
+EVIDENCE = """
+from slipstick.core.host.hookspecs import hookimpl
+from slipstick.core.model.interfaces.evidence import Claim
+from slipstick.core.records.provenance import Source
+
+SOURCE = Source("paper", "a paper", "https://example.org", "2026-11-30")
+
+def lost(ask):
+    raise ValueError("lost")
+
+@hookimpl
+def slipstick_evidence():
+    return [
+        Claim(name=name, expectation=what, value=1, unit="1", relation="equal within", tolerance=0.1, source=SOURCE,
+              trust="DATA", note="a note")
+        for name, what in (("one", lambda ask: 1.05), ("lost", lost))
+    ]
+"""
+POINTS = """id,model,system,devices,tp,concurrency,input_len,output_len,precision,tpot_ms
+1,Llama-3.1-8B,h100_sxm,1,1,8,1024,256,bf16,10
+2,NoSuchModel,h100_sxm,1,1,8,1024,256,bf16,10
+"""
+
+
+def deployment() -> Deployment:
+    """What six points might make of a stack; that it comes out so is tested elsewhere and takes seconds."""
+    error = ErrorSummary(6, 0.1, 0.1, 0.2, 0.0)
+    return Deployment(
+        task="serve", accelerator="h100-sxm", stack="vllm", points=6, before=error, after=error, constant=error,
+        values={"time_factor": (1.0, 1.1)}, record=StackRecord(name="x", title="X", kernels={}, fits=()),
+        skipped={"unknown model": 1},
+    )  # fmt: skip
+
+
 SERVE = ("serve", "deepseek-v3", "--on", "h200-sxm", "--gpus", "8", "--tp", "8")
 
 
@@ -125,8 +178,15 @@ def walk(
     # An accelerator with fitted records, one of them for heads of another width than the model's.
     chip = folder / "bench-chip.toml"
     chip.write_text(chip_text, encoding="utf-8")
-    records = [fitted(), fitted("attention.context", where={"head_dim": (64.0, 64.0)})]
+    ranges = {"flops": (1.0, 1e15)}
+    records = [fitted(spread={"launch": 0.1}, ranges=ranges),
+               fitted("attention.context", where={"head_dim": (64.0, 64.0)})]  # fmt: skip
     write_records(folder / "fitted" / "bench-chip.lab.toml", records)
+    evidence = folder / "evidence.py"
+    evidence.write_text(EVIDENCE, encoding="utf-8")
+    points = folder / "points.csv"
+    points.write_text(POINTS, encoding="utf-8")
+    slotted = ("--plugin", str(slotted_file))
     own = ("llama-3.1-8b", "--on", str(chip), "--gpus", "8")
     trace = folder / "trace.txt"
     trace.write_text("slotted 8192 4096 14336 0.02\nlost\n", encoding="utf-8")
@@ -142,6 +202,15 @@ def walk(
         ("Several answers", (*TRAIN, "--tp", "1,2")),
         ("A search", (*TRAIN, "--tp", "?")),
         ("A search", ("serve", "llama-3.1-70b", "--on", "l4", "--gpus", "1", "--tp", "?")),
+        ("`validate`", ("validate", str(points), "--rows", "--group-by", "model")),
+        ("`validate`, evidence", ("--plugin", str(evidence), "validate", "--plugin", "evidence")),
+        (
+            "`calibrate fit`",
+            (*slotted, "calibrate", "fit", str(trace), "--device", str(chip), "--family", "slotted", "--dry-run"),
+        ),
+        ("`calibrate show`", (*slotted, "calibrate", "show", str(chip))),
+        ("`calibrate records`", (*slotted, "calibrate", "records")),
+        ("`calibrate deployment`", ("calibrate", "deployment", str(points), "--dry-run")),
         ("`derive`", ("derive", *SERVE, "--by", "hbm_bandwidth")),
         ("`diff`", ("diff", a, b)),
         ("`hardware list`", ("hardware", "list")),
@@ -154,7 +223,12 @@ def walk(
         ("`models show`", ("models", "show", "gpt2")),
         ("`plugins`", ("plugins",)),
     ):
-        done = slipstick(*words, "--json")
+        with pytest.MonkeyPatch.context() as patch:
+            if section == "`calibrate records`":  # one's own, not the many that are shipped
+                patch.setenv("SLIPSTICK_HARDWARE_DIR", str(folder))
+                patch.setenv("SLIPSTICK_DISABLE_PLUGINS", "common")
+            patch.setattr("slipstick.calibration.deployment.deployments", lambda *_: [deployment()])
+            done = slipstick(*words, "--json")
         assert done.out.endswith("}\n"), done.err
         walk.document(done.json, section)
     return walk
@@ -166,7 +240,10 @@ def test_every_key_that_is_printed_is_described(walk: Walk) -> None:
 
 def test_every_key_that_is_described_is_printed(walk: Walk, sections: dict[str, set[Path_]]) -> None:
     # A list that is empty here, or a value that only some record has.
-    rare = {"`hardware show`": {("parameters", "NAME")}}
+    rare: dict[str, set[Path_]] = {
+        "`hardware show`": {("parameters", "NAME")},
+        "`validate`": {("skipped", "[]", "count")},
+    }
     missing = {
         (name, pattern)
         for name, patterns in sections.items()
