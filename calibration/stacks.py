@@ -1,7 +1,7 @@
 """The shipped stacks: coefficients fitted to published runs, judged on runs that were left out.
 
 Floor: calibration. ``python -m slipstick.calibration.stacks FOLDER`` remakes ``hwdb/stacks`` from a folder with
-``serving_points.csv``, ``training_points.csv`` and ``inference_points.csv``.
+``serving_points.csv`` and ``training_points.csv``.
 """
 
 from __future__ import annotations

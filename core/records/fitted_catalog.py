@@ -69,8 +69,18 @@ def _cached(path: Path, accelerator: str) -> tuple[FittedRecord, ...]:
         stamp = (str(path.absolute()), status.st_size, status.st_mtime_ns, status.st_ctime_ns)
     except OSError:
         return read_records_of(path, accelerator)  # says what is wrong
-    store = ProgramCache()
     name = key("fitted", FORMAT, SCHEMA, accelerator, *stamp)
+    if name not in _LOADED:
+        _LOADED[name] = _stored(path, accelerator, name)
+    return _LOADED[name]
+
+
+_LOADED: dict[str, tuple[FittedRecord, ...]] = {}
+"""Files that this process has read, by name, size and times: a sweep asks for the same ones again and again."""
+
+
+def _stored(path: Path, accelerator: str, name: str) -> tuple[FittedRecord, ...]:
+    store = ProgramCache()
     payload = store.get(name)
     if payload is not None:
         try:

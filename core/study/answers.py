@@ -197,7 +197,8 @@ def trust_lines(case: Case, trust: Confidence) -> list[str]:
     """What was measured and what is only stated, in two or three lines."""
     by_share = sorted(trust.kernels.items(), key=lambda pair: -float(pair[1]["share"]))
     measured = {slot: known for slot, known in by_share if known["calibrated"]}
-    stated = [slot for slot, _ in by_share if slot not in measured and slot != "host"]
+    refused = [slot for slot, known in by_share if slot not in measured and "engine" in known]
+    stated = [slot for slot, _ in by_share if slot not in measured and slot not in refused and slot != "host"]
     lines = []
     if measured:
         told = ", ".join(
@@ -210,6 +211,8 @@ def trust_lines(case: Case, trust: Confidence) -> list[str]:
     elif stated:
         told = ", ".join(f"{slot} {text}" for slot in stated if (text := _efficiencies(case, slot)))
         lines.append(f"uncalibrated: datasheet rates and bandwidths times stated efficiencies ({told})")
+    if refused:
+        lines.append(f"fitted to measurements, but not well enough to be called calibrated: {', '.join(refused)}")
     if not case.calibrated:
         name = case.stack.name if case.stack is not None else "none"
         lines.append(f"software: {name}" + (", which costs no time" if name == "ideal" else ", not calibrated"))
