@@ -93,7 +93,7 @@ def root() -> Path:
         folder = Path(place) / "systems" / "data"
         if folder.is_dir():
             return folder
-    raise UserError(f"AIConfigurator's tables are not installed; {EXTRA}")
+    raise UserError(f"AIConfigurator's tables (aiconfigurator-core) are not installed; {EXTRA}")
 
 
 def parquet() -> Any:

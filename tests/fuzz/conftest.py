@@ -48,7 +48,8 @@ def sane(value: Any) -> None:
     """No NaN, infinity or negative amount anywhere in an answer."""
     if isinstance(value, dict):
         for key, item in value.items():
-            if key not in ("inputs", "tags"):  # inputs of a formula may be differences
+            # Inputs of a formula may be differences, and its corrections go either way.
+            if key not in ("inputs", "tags", "parameters"):
                 sane(item)
     elif isinstance(value, list):
         for item in value:

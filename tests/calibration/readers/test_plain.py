@@ -76,7 +76,11 @@ def any_row(draw: st.DrawFn) -> TraceRow:
     spread = draw(st.none() | st.floats(0, 10).map(lambda x: float(f"{x:.6g}")))
     facts = draw(
         st.dictionaries(
-            st.text(alphabet=string.ascii_letters + " ", min_size=1).map(str.strip).filter(bool), NAMED, max_size=2
+            st.text(alphabet=string.ascii_letters + " ", min_size=1)
+            .map(lambda text: " ".join(text.split()))
+            .filter(bool),
+            NAMED,
+            max_size=2,
         )
     )
     return row(
