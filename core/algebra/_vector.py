@@ -41,6 +41,12 @@ def _named_out(function: Any) -> Callable[[Any, Any, Any], Any]:
     return apply
 
 
+def _ceil(x: Any, out: Any) -> None:
+    """The least whole number not below, and no negative zero: a scalar's rounding knows none."""
+    np.ceil(x, out)
+    np.add(out, 0.0, out)
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -56,7 +62,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "neg": np.negative,
     "abs": np.absolute,
     "sqrt": np.sqrt,
-    "ceil": np.ceil,
+    "ceil": _ceil,
     "floor": np.floor,
     "exp": np.exp,
     "log": np.log,

@@ -227,6 +227,7 @@ class Placer:
         shape = {"m": m, "n": n, "k": k, "kind": kind}
         if kind == "grouped_gemm":
             shape["groups"] = self.experts_touched(op, x, weight)
+            shape["skew"] = self.phase.load_skew
         return 2 * m * n * k * FLOP, whole * FLOP, shape
 
     def product_of(self, axes: list[Axis], layout: Layout) -> Expr:

@@ -80,7 +80,7 @@ _LOADED: dict[str, tuple[FittedRecord, ...]] = {}
 
 
 def _stored(path: Path, accelerator: str, name: str) -> tuple[FittedRecord, ...]:
-    store = ProgramCache()
+    store = ProgramCache(ProgramCache().folder.parent / "records")
     payload = store.get(name)
     if payload is not None:
         try:

@@ -183,7 +183,7 @@ def make_case(
     chosen = {n: i.default for n, i in infos.items() if (i.structural or i.kind == "choice") and i.default is not None}
     chosen.update({name: value for name, value in structure.items() if value is not None})
     accelerator = machine.accelerator
-    family = host.get("kernel family", accelerator.kernels)
+    family = host.get("kernel family", str(chosen.get("kernels") or accelerator.kernels))
     stack = host.stack(str(chosen.get("stack", "ideal")))
     strategies = applicable(host.strategies().values(), graph.sizes)
     extras = ("mtp",) if chosen.get("mtp") else ()

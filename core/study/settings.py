@@ -83,6 +83,8 @@ CORE: tuple[SettingInfo, ...] = (
     SettingInfo("load_skew", "--load-skew", "number", "token copies of the busiest expert rank over the mean", 1.0,
                 lower=1.0, upper=1000.0),
     SettingInfo("stack", "--stack", "text", "software stack", "ideal", structural=True),
+    SettingInfo("kernels", "--kernels", "text",
+                "family of kernel formulas, such as roofline; default: the accelerator's", structural=True),
     SettingInfo("node", "--node", "text", "node form; default: the accelerator's", structural=True),
     SettingInfo("tokens", "--tokens", "number", "tokens of a whole training run (15T): adds days, device-hours, cost",
                 lower=1, upper=1e18, unit="tokens", tasks=TRAIN),

@@ -109,7 +109,10 @@ def _bound(work: Work) -> tuple[str, dict[str, Any]]:
         warm = near if work.direction == "forward" and work.operand in work.reads else zero
         inputs |= {"warm": warm, "cold": work.bytes - warm}
         if work.kind == "grouped_gemm":
-            inputs |= {"groups": shape.get("groups", sympy.Integer(1)), "uneven": 1 - 1 / symbol("load_skew")}
+            inputs |= {
+                "groups": shape.get("groups", sympy.Integer(1)),
+                "uneven": 1 - 1 / shape.get("skew", sympy.Integer(1)),
+            }
         return work.kind, inputs
     if work.kind == "attention" and {"batch", "heads", "query", "context"} <= set(shape):
         return _attention(work, inputs, unit_symbol("FLOP"))

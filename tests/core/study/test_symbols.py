@@ -20,8 +20,8 @@ from slipstick.core.study.symbolic import (
     substituted,
 )
 
-TRAIN = {"devices": 64, "tp": 8, "pp": 2, "global_batch": 256}
-SERVE = {"devices": 8, "tp": 8, "concurrency": 32}
+TRAIN = {"kernels": "roofline", "devices": 64, "tp": 8, "pp": 2, "global_batch": 256}
+SERVE = {"kernels": "roofline", "devices": 8, "tp": 8, "concurrency": 32}
 
 
 def at(expression: Any, **values: float) -> float:
@@ -86,7 +86,7 @@ def test_symbols_have_no_plain_figures(host: Host) -> None:
 
 
 def test_the_formula_has_every_symbol(one: Any) -> None:
-    names = {str(s) for s in one("serve", "llama-3.1-8b", "h100-sxm").formula.free_symbols}
+    names = {str(s) for s in one("serve", "llama-3.1-8b", "h100-sxm", kernels="roofline").formula.free_symbols}
     assert {"hidden", "layers", "tp", "hbm_bandwidth", "gemm_rate", "memory_efficiency", "concurrency"} <= names
 
 
@@ -165,7 +165,7 @@ def test_blocks_that_divide_have_the_slope_between_settings_that_divide(host: Ho
 
 def test_decoding_is_bound_by_bandwidth_and_the_formula_says_so(host: Host) -> None:
     """tpot = launches + bytes/(efficiency · bandwidth): the bytes are the weights read once, and a little more."""
-    found = derive("serve", "llama-3.1-8b", "h100-sxm", {}, "tpot", "hbm_bandwidth", host)
+    found = derive("serve", "llama-3.1-8b", "h100-sxm", {"kernels": "roofline"}, "tpot", "hbm_bandwidth", host)
     read = -found.slope * found.at**2 * 0.82
     weights = 2 * (8_030_261_248 - 128256 * 4096)  # the embedding is a look-up
     assert weights < read < weights * 1.02

@@ -42,7 +42,9 @@ def minimal(tmp_path: Path) -> Callable[[str], Any]:
     def load(module: str) -> Any:
         path = tmp_path / f"acme_{module}.py"
         path.write_text(snippet(module), encoding="utf-8")
-        host = Host.load(files=[path], environ={"SLIPSTICK_CACHE_DIR": str(tmp_path / "cache")}, disable=["[!a]*"])
+        host = Host.load(
+            files=[path], environ={"SLIPSTICK_CACHE_DIR": str(tmp_path / "cache")}, disable=["[!a]*", "a[!c]*"]
+        )
         (info,) = [info for info in host.plugins() if info.where == str(path)]
         assert info.state == "active", info.reason
         ((_, found),) = _of_kind(host, MINIMAL[module]).items()
