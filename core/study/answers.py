@@ -59,6 +59,7 @@ def shown_setting(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
     found.update({name: value for name, value in case.structure.items() if name not in found and value is not None})
     found["numerics"] = case.numerics.title
     found["node"] = case.machine.node.name
+    found["kernels"] = case.plan.family.name
     found["load_skew"] = _plain(values["load_skew"])
     asked = ("tokens", "price", "max_tpot", "max_ttft")
     found.update({name: _plain(values[name]) for name in asked if values.get(name) is not None})
