@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slipstick.core.errors import UserError
+from slipstick.core.records import fitted_catalog
 from slipstick.core.records.fitted import ErrorSummary, FittedRecord
 from slipstick.core.records.fitted_catalog import FittedCatalog
 from slipstick.core.records.fitted_toml import read_records, read_records_of, records_text, write_records
@@ -229,6 +230,7 @@ def test_an_unsound_cache_is_not_used(tmp_path: Path, monkeypatch: pytest.Monkey
     write_records(tmp_path / "h100-sxm.trtllm.toml", [record()])
     catalog = FittedCatalog(tmp_path, "a test")
     first = catalog.records("h100-sxm")
-    for entry in (tmp_path / "cache" / "programs").iterdir():
+    for entry in (tmp_path / "cache" / "records").iterdir():
         entry.write_bytes(entry.read_bytes()[:-5])
+    monkeypatch.setattr(fitted_catalog, "_LOADED", {})  # as a new process has it
     assert repr(catalog.records("h100-sxm")) == repr(first)
