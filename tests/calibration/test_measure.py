@@ -254,12 +254,13 @@ class TestHere:
         output = tmp_path / "trace.csv"
 
         def stop(now: Progress) -> None:
-            if now.done >= 12:
+            if now.done >= 6:
                 raise KeyboardInterrupt
 
-        report = measure(output, kinds=["lookup", "memory_copy"], budget_s=6, device="cpu", threads=1, progress=stop)
+        # Far more time than a busy machine needs for what is measured before the interrupt.
+        report = measure(output, kinds=["lookup", "memory_copy"], budget_s=60, device="cpu", threads=1, progress=stop)
         assert report.stopped == "interrupted"
-        assert report.measured == len(list(Plain().rows(output))) >= 12
+        assert report.measured == len(list(Plain().rows(output))) >= 6
         assert report.measured < report.planned
 
     def test_an_interrupt_in_the_first_batch_leaves_no_file(self, tmp_path: Path) -> None:
