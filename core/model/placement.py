@@ -226,8 +226,7 @@ class Placer:
         whole = 2 * whole_m * self.product_of(new, Layout()) * self.product_of(summed, Layout())
         shape = {"m": m, "n": n, "k": k, "kind": kind}
         if kind == "grouped_gemm":
-            shape["groups"] = self.experts_touched(op, x, weight)
-            shape["skew"] = self.phase.load_skew
+            shape |= {"groups": self.experts_touched(op, x, weight), "skew": self.phase.load_skew}
         return 2 * m * n * k * FLOP, whole * FLOP, shape
 
     def product_of(self, axes: list[Axis], layout: Layout) -> Expr:
