@@ -15,11 +15,11 @@ from attrs import evolve, frozen
 
 from slipstick.core.algebra.units import format_si, parse
 from slipstick.core.errors import UserError, shown
+from slipstick.core.model.device import RATE_OF
+from slipstick.core.model.work import COLLECTIVES
 from slipstick.core.records.hardware import RATE_FORMATS, Accelerator, Machine, Node, Tier
 from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.toml_walk import is_name
-
-from .fit_segments import COLLECTIVES, RATE_OF
 
 if TYPE_CHECKING:
     from slipstick.core.host.host import Host

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any, cast
 from attrs import evolve, field, frozen
 
 from slipstick.core.errors import SlipstickError, UserError
+from slipstick.core.model.device import device_values, kernel_rate
 from slipstick.core.model.interfaces.kernels import parameter_symbol
 from slipstick.core.model.interfaces.trace_reader import SHAPES, Unread
+from slipstick.core.model.work import COLLECTIVES
 
 from .fit_rows import PartRows, Rows, joined
 
@@ -24,11 +26,9 @@ if TYPE_CHECKING:
     from slipstick.core.algebra.formula import Formula
     from slipstick.core.model.interfaces.kernels import KernelFamily
     from slipstick.core.model.interfaces.trace_reader import TraceRow
-    from slipstick.core.records.hardware import Accelerator, Machine
+    from slipstick.core.records.hardware import Machine
 
     from .readers.batch import Batch
-
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 
 GROUP_CLASSES = ((1.0, 1.0), (2.0, 16.0), (17.0, 32.0), (33.0, 56.0), (57.0, 4096.0))
 """Query heads that share one key head, in the classes that decode kernels treat apart: none, one tile of 16, two, and
@@ -39,13 +39,6 @@ CLASS_ROWS = 24
 
 PRODUCTS = ("gemm", "grouped_gemm", "attention", "attention_backward", "latent_attention")
 """Kernels that run at the rate of their number format."""
-
-RATE_OF = {
-    "fp8_block": "fp8", "fp8_static": "fp8", "fp8_ootb": "fp8", "sq": "int8", "int8_wo": "bf16", "int4_wo": "bf16",
-    "w4afp8": "fp8", "w4a8_mxfp4_mxfp8": "fp8", "w4a16_mxfp4": "bf16", "half": "fp16", "float16": "fp16",
-    "bfloat16": "bf16", "float32": "fp32",
-}  # fmt: skip
-"""Format of a kernel → the one whose rate its products run at, where the two are not called the same."""
 
 
 @frozen
@@ -233,11 +226,9 @@ def machine_values(machine: Machine, number_format: str, ranks: Any = None) -> d
     """
     accelerator = machine.accelerator
     values: dict[str, Any] = {
-        "rate": rate(accelerator, number_format),
-        "vector_rate": rate(accelerator, "fp32"),
-        "bandwidth": accelerator.memory_bandwidth.value,
-        "units": accelerator.units.value if accelerator.units else 100.0,
-        "cache": accelerator.cache.value if accelerator.cache else 40e6,
+        "rate": kernel_rate(accelerator, number_format),
+        "vector_rate": kernel_rate(accelerator, "fp32"),
+        **device_values(accelerator),
         "link_bandwidth": 0.0,
         "link_latency": 0.0,
     }
@@ -257,19 +248,6 @@ def machine_values(machine: Machine, number_format: str, ranks: Any = None) -> d
             raise UserError(f"the node of {accelerator.name} does not reach {np.max(ranks):g} devices")
         values["link_bandwidth"], values["link_latency"] = _plain(wide), _plain(slow)
     return values
-
-
-def rate(accelerator: Accelerator, number_format: str) -> float:
-    """The dense rate [FLOP/s] that products of a format run at. Errors: UserError where the device has none."""
-    from slipstick.core.records.numerics import WIDTHS, rate_of
-
-    plain = number_format.split("/")[0]
-    plain = RATE_OF.get(plain, plain)
-    if plain not in WIDTHS:
-        if plain in accelerator.rates:
-            return accelerator.rates[plain].value
-        raise UserError(f"no rate of {accelerator.name} is known for the format {number_format}")
-    return rate_of(accelerator, plain)[0]
 
 
 def slot_formulas(family: KernelFamily) -> dict[str, Formula]:

@@ -20,9 +20,10 @@ from attrs import evolve, field, frozen
 
 from slipstick.core.errors import UserError
 from slipstick.core.model.interfaces.trace_reader import TraceRow
+from slipstick.core.model.work import COLLECTIVES
 
 from .measure_collectives import measure_collectives
-from .measure_design import COLLECTIVES, CUDA_ONLY, Case, Limits, check, kinds_for, plan
+from .measure_design import CUDA_ONLY, Case, Limits, check, kinds_for, plan
 from .measure_kernels import Bench, Place, bench, optimizer_variants
 from .measure_timing import LEAST, Clock, CpuClock, CudaClock, Running, Timed, rounds, warm_up
 from .readers.plain import append_rows, read_done

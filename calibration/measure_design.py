@@ -13,10 +13,10 @@ from typing import TypeVar
 from attrs import field, frozen
 
 from slipstick.core.errors import unknown
+from slipstick.core.model.work import COLLECTIVES
 
 T = TypeVar("T")
 
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 COUNTS: dict[str, int] = {
     "gemm": 84,
     "attention": 104,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from slipstick.core.face.text import Grid, Note, Pairs
 
 from .fit_command import source_text, where_text
+from .fit_stats import NORMAL_80
 
 if TYPE_CHECKING:
     from slipstick.core.face.text import Block
@@ -24,7 +25,7 @@ def record_page(record: FittedRecord) -> list[Block]:
         ("formula", f"{record.formula} of the family {record.family}"),
         ("rows", str(record.rows)),
         ("state", state),
-        ("sigma", f"{record.sigma:.3g} of ln(measured/predicted): 80 % of rows within {1.2816 * record.sigma:.1%}"),
+        ("sigma", f"{record.sigma:.3g} of ln(measured/predicted): 80 % of rows within {NORMAL_80 * record.sigma:.1%}"),
         ("source", f"{record.source.title} ({record.source.date}) {record.source.url}"),
     ]
     if record.command:

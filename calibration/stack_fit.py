@@ -18,6 +18,7 @@ from attrs import frozen
 from slipstick.core.records.fitted import ErrorSummary
 from slipstick.core.study.intervals import LEVEL, Z
 
+from .fit_stats import summary as errors_of
 from .stack_parts import SERVING, TRAINING, Parts
 from .threads import one_thread
 
@@ -170,14 +171,9 @@ def summary(predicted: Array, measured: Array) -> ErrorSummary:
     """Errors of predictions against measurements; rows without a prediction are left out."""
     import numpy as np
 
-    ratio = predicted / measured - 1
-    ratio = ratio[np.isfinite(ratio)]
-    if ratio.size == 0:
-        return ErrorSummary(0, 0.0, 0.0, 0.0, 0.0)
-    size = np.abs(ratio)
-    return ErrorSummary(
-        int(size.size), float(size.mean()), float(np.median(size)), float(np.quantile(size, 0.9)), float(ratio.mean())
-    )
+    off = np.log(predicted / measured)
+    off = off[np.isfinite(off)]
+    return errors_of(off) if off.size else ErrorSummary(0, 0.0, 0.0, 0.0, 0.0)
 
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from slipstick.core.model.interfaces.stack import NEUTRAL
 from slipstick.core.study.case import Case
 from slipstick.core.study.intervals import kernel_spread
 from slipstick.core.study.tree import valued_tree
@@ -26,17 +27,14 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
-REFERENCE = {
-    "time_factor": 1.0, "kernel_overhead": 0.0, "collective_factor": 1.0, "step_overhead": 0.0,
-    "sequence_overhead": 0.0, "prefill_factor": 0.0, "gradient_exposed": 1.0,
-}  # fmt: skip
-"""The point at which derivatives are taken: kernels as measured alone, no other cost."""
-
 SERVING = (
     "time_factor", "kernel_overhead", "collective_factor", "step_overhead", "sequence_overhead", "prefill_factor",
 )  # fmt: skip
 TRAINING = ("time_factor", "kernel_overhead", "collective_factor", "step_overhead", "gradient_exposed")
 """The coefficients that time depends on, by task."""
+
+REFERENCE = {name: NEUTRAL[name] for name in dict.fromkeys((*SERVING, *TRAINING))}
+"""The point at which derivatives are taken: kernels as measured alone, no other cost."""
 
 _STEP = {"kernel_overhead": 1e-9, "step_overhead": 1e-6, "sequence_overhead": 1e-9}
 

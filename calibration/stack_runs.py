@@ -128,14 +128,9 @@ def configuration(question: Question) -> str:
 def is_fitted(questions: Sequence[Question]) -> list[bool]:
     """Whether each row may be fitted: the sha256 of its id is 0 modulo 5, identical configurations going together."""
     first: dict[str, str] = {}
-    for question in sorted(questions, key=row_id):
-        first.setdefault(configuration(question), row_id(question))
+    for question in sorted(questions, key=lambda question: question.point.name):
+        first.setdefault(configuration(question), question.point.name)
     return [fifth(first[configuration(question)]) == 0 for question in questions]
-
-
-def row_id(question: Question) -> str:
-    """The row's id, or where it stands."""
-    return question.point.facts.get("id", "") or f"{question.point.source}:{question.point.line}"
 
 
 def fifth(text: str) -> int:

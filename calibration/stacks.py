@@ -18,7 +18,7 @@ from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import StackFit, StackRecord, write_stack
 
 from .stack_fit import Fit, coverage, fit, held_out, predicted, spreads, summary
-from .stack_runs import SMALL, Runs, configuration, fifth, is_fitted, row_id, runs
+from .stack_runs import SMALL, Runs, configuration, fifth, is_fitted, runs
 
 if TYPE_CHECKING:
     import numpy as np
@@ -241,6 +241,3 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 if __name__ == "__main__":
     main()
-
-
-__all__ = ["fitted_stacks", "main", "row_id"]

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from ..records.provenance import Quantity, Source
+from ..records.provenance import Quantity
 from ..records.stack import KERNELS, SAME_SPREAD, StackRecord, read_stack
-from .interfaces.stack import COEFFICIENTS, NEUTRAL, Stack
-
-STATED = Source("default", "no cost, where the record states none", "docs/stacks.md", "2026-11-30", "default")
+from .interfaces.stack import COEFFICIENTS, Stack, no_cost
 
 
 class RecordedStack(Stack):
@@ -35,7 +33,7 @@ class RecordedStack(Stack):
         return self._record
 
     def coefficients(self, task: str, accelerator: str) -> Mapping[str, Quantity]:
-        found = {name: Quantity(NEUTRAL[name], unit, STATED) for name, (unit, _) in COEFFICIENTS.items()}
+        found = no_cost()
         for part in ("", accelerator):
             fit = self.record.fit(task, part)
             if fit is not None:

@@ -6,6 +6,7 @@ Floor: model. Importing it registers them (no sympy).
 from __future__ import annotations
 
 from ..algebra.symbols import SymbolInfo, register
+from .device import CACHE, UNITS
 
 OWNER = "slipstick law"
 
@@ -49,8 +50,8 @@ def _register() -> None:
         ("gradient_exposed", "f_{grad}", "share of the gradient reduction that nothing hides"),
     ):
         register(SymbolInfo(name, latex, "1", what), OWNER)
-    register(SymbolInfo("device_units", "N_{SM}", "1", "processors of a device (SMs, cores)", 1, default=100.0), OWNER)
-    register(SymbolInfo("device_cache", "C_{L2}", "B", "last-level cache of a device", default=40e6), OWNER)
+    register(SymbolInfo("device_units", "N_{SM}", "1", "processors of a device (SMs, cores)", 1, default=UNITS), OWNER)
+    register(SymbolInfo("device_cache", "C_{L2}", "B", "last-level cache of a device", default=CACHE), OWNER)
     register(SymbolInfo("memory_utilisation", "u", "1", "fraction of device memory that a server may use", 0, 1), OWNER)
     register(
         SymbolInfo("prefill_tokens", "n_{pre}", "1", "most tokens that one prefill pass computes at once", lower=1),

@@ -6,7 +6,7 @@ Floor: model. Data only; amounts are symbolic. ``placement`` and ``backward`` ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from attrs import evolve, field, frozen
 
@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from sympy import Expr
 
 Direction = Literal["forward", "input gradient", "weight gradient", "update"]
-CollectiveKind = Literal["all_reduce", "reduce_scatter", "all_gather", "all_to_all", "send"]
+CollectiveKind = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send"]
+COLLECTIVES: tuple[str, ...] = get_args(CollectiveKind)
 
 
 @frozen

@@ -70,3 +70,8 @@ class MeasuredPoint:
             raise UserError(f"{where}{self.metric} is {shown(number)}; a finite number is expected")
         if number < 0 or (number == 0 and self.metric != "oom"):
             raise UserError(f"{where}{self.metric} is {number:g}; a positive number is expected")
+
+    @property
+    def name(self) -> str:
+        """The id that its source gives it, or where it stands there."""
+        return self.facts.get("id", "") or f"{self.source}:{self.line}"

@@ -17,10 +17,10 @@ from attrs import define, field, frozen
 
 from ..errors import UserError
 from ..host.host import Host
+from ..model.device import device_values, kernel_rate
 from ..model.interfaces.kernels import parameter_symbol
 from ..model.interfaces.trace_reader import TraceRow, Unread, reader_for
 from ..records.hardware import Machine
-from ..records.numerics import rate_of
 from .prediction import Prediction
 from .tree import leaves
 
@@ -177,18 +177,15 @@ def _same(inputs: Mapping[str, float], candidates: Iterable[TreeNode]) -> TreeNo
 def machine_values(machine: Machine, number_format: str) -> dict[str, float]:
     """What a kernel family needs to know of a machine to price a measured row: see ``KernelFamily.measured``."""
     accelerator = machine.accelerator
-    plain = number_format.partition("/")[0]
     try:
-        rate = rate_of(accelerator, {"fp8_block": "fp8", "int8_wo": "bf16", "int4_wo": "int4"}.get(plain, plain))[0]
-    except (UserError, KeyError):
+        rate = kernel_rate(accelerator, number_format)
+    except UserError:
         rate = next((q.value for q in accelerator.rates.values()), 1e12)
     vector = accelerator.rates.get("fp32")
     tier = machine.node.tiers[0] if machine.node.tiers else None
     return {
         "rate": rate, "vector_rate": vector.value if vector is not None else rate / 16,
-        "bandwidth": accelerator.memory_bandwidth.value,
-        "units": accelerator.units.value if accelerator.units is not None else 100.0,
-        "cache": accelerator.cache.value if accelerator.cache is not None else 40e6,
+        **device_values(accelerator),
         "link_bandwidth": tier.bandwidth.value if tier is not None else 1e9,
         "link_latency": tier.latency.value if tier is not None else 1e-6,
     }  # fmt: skip

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..algebra.units import format_si
+from ..model.work import COLLECTIVES
 from ..records.prediction import Answer, LedgerRow, Obstacle
 from .case import Case, is_broken
 from .intervals import Confidence, confidence
@@ -226,8 +227,7 @@ def _efficiencies(case: Case, slot: str) -> str:
     names = ("compute_efficiency", "memory_efficiency", "link_efficiency")
     own = [case.coefficients.get(f"{name}@{slot}") for name in names]
     if not any(own):
-        links = slot in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
-        own = [case.coefficients.get(name) for name in (names[2:] if links else names[:2])]
+        own = [case.coefficients.get(name) for name in (names[2:] if slot in COLLECTIVES else names[:2])]
     return "/".join(f"{quantity.value:g}" for quantity in own if quantity is not None)
 
 

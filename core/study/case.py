@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import define, field
 
-from ..algebra.symbols import TABLE
 from ..errors import UserError, unknown
 from ..model import symbols as _registered  # noqa: F401  # registers the law's symbols
+from ..model.device import device_values
 from ..model.graph import ModelGraph
 from ..model.interfaces.kernels import stated_parameters
-from ..model.interfaces.stack import COEFFICIENTS, NEUTRAL, Stack
+from ..model.interfaces.stack import Stack, no_cost
 from ..model.interfaces.strategy import Constraint, at_most, divides
 from ..records.hardware import Machine
 from ..records.numerics import Numerics, rate_of, serving_numerics, training_numerics
-from ..records.provenance import Quantity, Source
+from ..records.provenance import Quantity
 from .calibration import Trust, calibration
 from .plan import Plan, all_options, applicable
 from .program import Program, program
@@ -28,8 +28,6 @@ from .settings import SettingInfo, settings_for
 
 if TYPE_CHECKING:
     from ..host.host import Host
-
-NO_COST = Source("default", "no cost, where a stack states none", "docs/stacks.md", "2026-11-30", "default")
 
 SEQUENCE = 8192
 """Default training sequence [tokens], where the model's maximum is not lower (DESIGN: stated in every output)."""
@@ -221,21 +219,15 @@ def make_case(
     span = reachable(machine)
     if span is not None:
         fixed["reachable_devices"] = float(span)
-    if accelerator.units is not None:
-        fixed["device_units"] = accelerator.units.value
-    if accelerator.cache is not None:
-        fixed["device_cache"] = accelerator.cache.value
-    for name in ("device_units", "device_cache"):
-        default = TABLE.info(name).default
-        fixed.setdefault(name, default if default is not None else 1.0)
+    device = device_values(accelerator)
+    fixed["device_units"], fixed["device_cache"] = device["units"], device["cache"]
     found = calibration(
         family, host.fitted_groups(accelerator.name, machine.folder), numerics, stack.kernel_sources(task), fixed
     )
     coefficients = stated_parameters(family)
     coefficients.update(found.values)
-    own = stack.coefficients(task, accelerator.name)
-    coefficients.update({n: Quantity(v, COEFFICIENTS[n][0], NO_COST, f"{v:g}") for n, v in NEUTRAL.items()})
-    coefficients.update(own)
+    coefficients.update(no_cost())
+    coefficients.update(stack.coefficients(task, accelerator.name))
     for name, quantity in accelerator.parameters.items():
         if name not in coefficients:
             raise unknown(f"parameter of {accelerator.name}", name, coefficients)

@@ -34,11 +34,12 @@ STRETCH, STRETCH_MOST = 0.15, 0.6
 """What a kernel outside the fitted range adds to its standard deviation: a part a factor of e, at most so much."""
 
 TIMES = {
-    "step_time_s": ("step", 1), "tokens_per_s": ("step", -1), "tokens_per_s_per_device": ("step", -1),
-    "tflops_per_device": ("step", -1), "hardware_tflops_per_device": ("step", -1), "mfu": ("step", -1),
-    "hfu": ("step", -1), "run_days": ("step", 1), "run_device_hours": ("step", 1), "run_cost_usd": ("step", 1),
-    "ttft_s": ("ttft", 1), "tpot_s": ("tpot", 1), "tokens_per_s_per_request": ("tpot", -1),
-    "output_tokens_per_s": ("tpot", -1), "output_tokens_per_s_per_device": ("tpot", -1), "request_s": ("tpot", 1),
+    **dict.fromkeys(("step_time_s", "tokens_per_s", "tokens_per_s_per_device", "tflops_per_device",
+                     "hardware_tflops_per_device", "mfu", "hfu", "run_days", "run_device_hours", "run_cost_usd"),
+                    "step"),
+    "ttft_s": "ttft",
+    **dict.fromkeys(("tpot_s", "tokens_per_s_per_request", "output_tokens_per_s", "output_tokens_per_s_per_device",
+                     "request_s"), "tpot"),
 }  # fmt: skip
 """Figure → the tree that it follows from."""
 
@@ -61,7 +62,7 @@ def confidence(
     share = 1.0 if case.stack is None else case.stack.kernel_share(case.task, case.machine.accelerator.name)
     spreads = {name: kernel_spread(root, case.trust, share) for name, root in trees.items()}
     intervals: dict[str, tuple[float, float]] = {}
-    for figure, (tree, _) in TIMES.items():
+    for figure, tree in TIMES.items():
         value = figures.get(figure)
         if value is not None and tree in spreads:
             sigma = math.hypot(spreads[tree], software_spread(case, figure))

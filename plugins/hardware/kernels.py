@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from slipstick.core.host.hookspecs import hookimpl
 from slipstick.core.model.interfaces.kernels import KernelFamily, Part, Priced, parameter_symbol
+from slipstick.core.model.work import COLLECTIVES
 from slipstick.core.records.provenance import Quantity
 
 from .kernels_values import DEFAULTS, STATED, stated, unit_of
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 
 LATENT = ("(expanded)", "(absorbed)")
 """How the law ends the names of latent attention, whose flops hold a projection beside the core."""
-
-COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send")
 
 
 @cache

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from attrs import evolve
 
-from slipstick.calibration.fit_segments import machine_values, rate, segments_of, slot_formulas
+from slipstick.calibration.fit_segments import machine_values, segments_of, slot_formulas
 from slipstick.calibration.readers.batch import from_rows
 from slipstick.core.errors import UserError
 from slipstick.core.host.host import Host
+from slipstick.core.model.device import kernel_rate
 from slipstick.core.model.interfaces.trace_reader import TraceRow
 
 
@@ -113,13 +114,13 @@ def test_what_has_no_formula_no_rate_or_no_link_is_counted_and_named(toy: Module
 def test_rates_are_those_of_the_datasheet(host: Host) -> None:
     h100, a100 = (host.machine(name).accelerator for name in ("h100-sxm", "a100-sxm-80gb"))
     # NVIDIA's dense figures: H100 989.4 BF16, 1978.9 FP8; A100 312 BF16, 624 INT8 [TFLOP/s]
-    assert rate(h100, "bf16") == 989.4e12
-    assert rate(h100, "fp8_block") == 1978.9e12
-    assert rate(h100, "int4_wo") == 989.4e12  # expanded on chip
-    assert rate(h100, "bf16/fp8") == 989.4e12
-    assert rate(a100, "int8") == 624e12
+    assert kernel_rate(h100, "bf16") == 989.4e12
+    assert kernel_rate(h100, "fp8_block") == 1978.9e12
+    assert kernel_rate(h100, "int4_wo") == 989.4e12  # expanded on chip
+    assert kernel_rate(h100, "bf16/fp8") == 989.4e12
+    assert kernel_rate(a100, "int8") == 624e12
     with pytest.raises(UserError, match="int3"):
-        rate(h100, "int3")
+        kernel_rate(h100, "int3")
 
 
 def test_a_collective_is_given_the_innermost_tier_that_reaches_all(host: Host) -> None:

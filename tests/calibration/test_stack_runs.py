@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slipstick.calibration.stack_runs import configuration, fifth, is_fitted, model_of, row_id, runs
+from slipstick.calibration.stack_runs import configuration, fifth, is_fitted, model_of, runs
 from slipstick.core.host.host import Host
 from slipstick.core.study.ask import ask
 from slipstick.core.study.validation.points import read_file
@@ -70,8 +70,8 @@ def test_what_is_fitted_does_not_depend_on_the_order_of_rows(questions: Callable
     rows = [trained(f"SET-{turn}{batch:03d}", batch=8 * batch) for turn in range(2) for batch in range(1, 21)]
     there = questions(*rows)
     back = questions(*rows[::-1])
-    assert {row_id(q): y for q, y in zip(there, is_fitted(there), strict=True)} == {
-        row_id(q): y for q, y in zip(back, is_fitted(back), strict=True)
+    assert {q.point.name: y for q, y in zip(there, is_fitted(there), strict=True)} == {
+        q.point.name: y for q, y in zip(back, is_fitted(back), strict=True)
     }
 
 
@@ -133,5 +133,5 @@ def test_chosen_rows_keep_their_parts(host: Host, tmp_path: Path) -> None:
     found = runs("serve", [path], host)
     some = found.take([3, 1])
     assert some.measured == pytest.approx([8e-3, 2e-3])
-    assert [row_id(q) for q in some.questions] == ["A-8", "A-2"]
+    assert [q.point.name for q in some.questions] == ["A-8", "A-2"]
     assert some.parts.own["time_factor"] == pytest.approx(found.parts.own["time_factor"][[3, 1]])

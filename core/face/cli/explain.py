@@ -6,7 +6,7 @@ Floor: face. May use every floor of the core below.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -142,31 +142,15 @@ def _print(answer: Answer, trees: dict[str, TreeNode], depth: int, least: float,
 
 
 @question_command("train", "train", "Explain the time of a training step.", OPTIONS)
-def train_command(
-    question: Question,
-    depth: int | None,
-    min_share: float,
-    match: str | None,
-    full: bool,
-    against: str | None,
-    as_json: bool,
-) -> int:
+def train_command(question: Question, **options: Any) -> int:
     """Explain the step time of training MODEL on MACHINE: the tree with formula, value and share of each part."""
-    return explained(question, depth, min_share, match, full, against, as_json)
+    return explained(question, **options)
 
 
 @question_command("serve", "serve", "Explain the latencies of serving.", OPTIONS)
-def serve_command(
-    question: Question,
-    depth: int | None,
-    min_share: float,
-    match: str | None,
-    full: bool,
-    against: str | None,
-    as_json: bool,
-) -> int:
+def serve_command(question: Question, **options: Any) -> int:
     """Explain the latencies of serving MODEL on MACHINE: the trees with formula, value and share of each part."""
-    return explained(question, depth, min_share, match, full, against, as_json)
+    return explained(question, **options)
 
 
 command.add_command(train_command)

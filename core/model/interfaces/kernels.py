@@ -161,10 +161,11 @@ class KernelFamily(ABC):
 
 def stated_parameters(family: KernelFamily) -> dict[str, Quantity]:
     """The family's stated values, for every slot and for kernels of a slot that another engine runs."""
-    stated = dict(family.defaults())
-    for slot in ENGINE_OF_SLOT:
-        for name, quantity in family.defaults().items():
-            parameter, _, own = name.partition("@")
-            if own == slot and slot in family.slots():
-                stated.update({parameter_symbol(parameter, f"{slot}.{engine}"): quantity for engine in ENGINES_APART})
-    return stated
+    stated = family.defaults()
+    slots = ENGINE_OF_SLOT.keys() & family.slots().keys()
+    apart: dict[str, Quantity] = {}
+    for name, quantity in stated.items():
+        parameter, _, slot = name.partition("@")
+        if slot in slots:
+            apart.update({parameter_symbol(parameter, f"{slot}.{engine}"): quantity for engine in ENGINES_APART})
+    return {**stated, **apart}

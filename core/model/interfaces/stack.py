@@ -27,7 +27,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ...records.provenance import Quantity
+from ...records.provenance import Quantity, Source
 
 COEFFICIENTS: dict[str, tuple[str, str]] = {
     "reserve": ("B", "device memory that driver, communicators and runtime keep for themselves"),
@@ -56,6 +56,13 @@ NEUTRAL: dict[str, float] = {
     "gradient_exposed": 1.0,
 }
 """What a coefficient is where a stack does not give it: no cost."""
+
+NO_COST = Source("default", "no cost, where a stack states none", "docs/stacks.md", "2026-11-30", "default")
+
+
+def no_cost() -> dict[str, Quantity]:
+    """Every coefficient as it is where a stack does not give it."""
+    return {name: Quantity(value, COEFFICIENTS[name][0], NO_COST, f"{value:g}") for name, value in NEUTRAL.items()}
 
 
 class Stack(ABC):

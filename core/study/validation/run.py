@@ -63,7 +63,7 @@ class Predicted:
     @property
     def name(self) -> str:
         """The row's id."""
-        return self.point.facts.get("id", "") or f"{self.point.source}:{self.point.line}"
+        return self.point.name
 
 
 @define(eq=False)
@@ -88,8 +88,7 @@ class Run:
             try:
                 predicted.append(self.predict(point))
             except Skipped as reason:
-                name = point.facts.get("id", "") or f"{point.source}:{point.line}"
-                passed.append(Passed(name, point.metric, str(reason), point.source))
+                passed.append(Passed(point.name, point.metric, str(reason), point.source))
             if progress is not None:
                 progress(number, len(points.points))
         return predicted, passed
