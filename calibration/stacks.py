@@ -10,9 +10,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from attrs import evolve
+
 from slipstick.core.files import replace_file
-from slipstick.core.host.host import Host, default_host
+from slipstick.core.host.host import Host
 from slipstick.core.model.interfaces.stack import COEFFICIENTS
+from slipstick.core.model.recorded_stack import RecordedStack
 from slipstick.core.records.fitted import ErrorSummary
 from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import StackFit, StackRecord, write_stack
@@ -226,10 +229,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     @click.option("--output", type=click.Path(file_okay=False, path_type=Path), default=FOLDER / "stacks")
     def remake(folder: Path, output: Path) -> None:
         """Fit the stacks to the published runs in FOLDER."""
-        for name, title in TITLES.items():  # a stack has to have a name before runs can be of it
-            if not (output / f"{name}.toml").exists():
-                replace_file(output / f"{name}.toml", write_stack(_bare(name, title)))
-        records, lines = fitted_stacks(folder, default_host())
+        # Runs are priced with the kernels that their stack's record names: one that names others, or is not there yet,
+        # would be fitted to kernels that it does not run.
+        known = Host.load().stacks()
+        for name, title in TITLES.items():
+            stack = known.get(name)
+            record = stack.record if isinstance(stack, RecordedStack) else _bare(name, title)
+            if stack is None or record.kernels != KERNELS[name]:
+                replace_file(FOLDER / "stacks" / f"{name}.toml", write_stack(evolve(record, kernels=KERNELS[name])))
+        records, lines = fitted_stacks(folder, Host.load())
         for line in lines:
             click.echo(line)
         for record in records:
