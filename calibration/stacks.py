@@ -231,12 +231,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         """Fit the stacks to the published runs in FOLDER."""
         # Runs are priced with the kernels that their stack's record names: one that names others, or is not there yet,
         # would be fitted to kernels that it does not run.
-        known = Host.load().stacks()
-        for name, title in TITLES.items():
-            stack = known.get(name)
-            record = stack.record if isinstance(stack, RecordedStack) else _bare(name, title)
-            if stack is None or record.kernels != KERNELS[name]:
-                replace_file(FOLDER / "stacks" / f"{name}.toml", write_stack(evolve(record, kernels=KERNELS[name])))
+        for path in (place / f"{name}.toml" for place in {output, FOLDER / "stacks"} for name in TITLES):
+            name = path.stem
+            record = RecordedStack(name, path).record if path.exists() else _bare(name, TITLES[name])
+            if not path.exists() or record.kernels != KERNELS[name]:
+                replace_file(path, write_stack(evolve(record, kernels=KERNELS[name])))
         records, lines = fitted_stacks(folder, Host.load())
         for line in lines:
             click.echo(line)
