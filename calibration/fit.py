@@ -36,6 +36,12 @@ MOST_ROWS = 3000
 TRIAL_ROWS = 1500
 """Rows of each start before the best one goes on."""
 
+SCANNED, UNFELT = 300, 1e-3
+"""Below so many rows, a parameter whose e-fold moves the times by less than this (root mean square) is tried ..."""
+
+SCAN = (-4.5, -3.5, -2.5, -1.5, 1.5, 2.5, 3.5, 4.5)
+"""... at these e-folds from where it is expected."""
+
 SLOT = "it"
 
 MACHINE = ("rate", "vector_rate", "bandwidth", "units", "cache", "latency")
@@ -224,6 +230,8 @@ def _best(
     first = model.inside(begin)
     places = first if starts <= 1 else _tried(model, first, rows, weights, seed, starts)
     places = _solve(model, places, rows, weights, 100)[0]
+    if len(rows) < SCANNED:
+        places = _scanned(model, places, rows, weights)
     if len(rows) >= FEW:
         return places
     # A few noisy rows could carry every parameter away: the defaults count for as much as a row of this noise.
@@ -234,6 +242,32 @@ def _best(
         return places
     again = [_solve(model, place, rows, weights, 60, noise) for place in (places, first)]
     return min(again, key=lambda pair: pair[1])[0]
+
+
+def _scanned(model: Model, places: list[float], rows: Rows, weights: Array | None) -> list[float]:
+    """The solution again from where parameters that it does not feel would do better elsewhere.
+
+    A resource that binds nowhere has no slope, however many rows it ought to bind: its parameter is tried at several
+    places of its range.
+    """
+    import numpy as np
+
+    over = model.over(rows)
+
+    def loss(x: list[float]) -> float:
+        scaled = (over.residuals(x) / TIGHT) ** 2
+        return float(np.sum((np.sqrt(1 + scaled) - 1) * (1.0 if weights is None else weights)))
+
+    felt = np.sqrt(np.mean(over.jacobian(places) ** 2, axis=0))
+    best, least = list(places), loss(list(places))
+    for index, c in enumerate(model.coordinates):
+        if not c.log or felt[index] >= UNFELT:
+            continue
+        for step in SCAN:
+            moved = [*best[:index], min(max(c.centre + step, c.lower), c.upper), *best[index + 1 :]]
+            if (found := loss(moved)) < least * (1 - 1e-6):
+                best, least = moved, found
+    return _solve(model, best, rows, weights, 100)[0] if best != list(places) else places
 
 
 def _tried(

@@ -104,15 +104,23 @@ def _held(
         own = [
             record for record in records
             if record.slot == slot and record.accelerator == segment.key.device
-            and record.formula == formulas[slot].name and record.calibrated
+            and record.formula == formulas[slot].name and _better(record)
         ]  # fmt: skip
         best = min(
             own,
-            key=lambda r: (r.engine != segment.key.engine, r.format != segment.key.format, r.sigma, _order(r)),
+            key=lambda r: (not r.calibrated, r.engine != segment.key.engine, r.format != segment.key.format, r.sigma,
+                           _order(r)),
             default=None,
         )
         held[slot] = formulas[slot], {} if best is None else best.parameters
     return held
+
+
+def _better(record: FittedRecord) -> bool:
+    """Whether a record is closer to what was measured than the stated defaults are, if not close enough to be called
+    calibrated."""
+    held, default = record.errors.get("held_out"), record.errors.get("default")
+    return record.calibrated or (held is not None and default is not None and held.median < default.median)
 
 
 def _fitted(segment: Segment, formula: Formula, family: str, judged: Judged, source: Source, command: str) -> Fitted:

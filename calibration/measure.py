@@ -288,8 +288,9 @@ class _Run:
         if case.variant:
             facts["variant"] = case.variant
         return TraceRow(
-            case.kernel, dict(case.shape), case.format, self.setup.name, timed.seconds, self.setup.clock.how,
-            ranks=case.ranks, source=made.source, samples=timed.samples, spread=timed.spread, facts=facts,
+            case.kernel, dict(case.shape), case.format, self.setup.name, timed.seconds / made.repeats,
+            self.setup.clock.how, ranks=case.ranks, source=made.source, samples=timed.samples,
+            spread=timed.spread / made.repeats, facts=facts,
         )  # fmt: skip
 
     def write(self, rows: list[TraceRow]) -> None:

@@ -57,29 +57,35 @@ VOCABULARY = (8192, 16384, 32000, 50304, 128256)
 # each of the four kinds gets the dozen shapes that a fit of its own asks for.
 HEADS = ((8, 8, 64), (32, 8, 128), (12, 12, 64), (16, 4, 64), (16, 16, 128), (32, 4, 64), (8, 2, 128), (40, 40, 128),
          (16, 16, 64), (64, 8, 128), (8, 2, 64), (8, 8, 128))  # fmt: skip
-# Hidden size, one expert's size, experts, experts of a token.
-EXPERTS = ((512, 1024, 8, 2), (1024, 512, 32, 4), (1024, 3584, 8, 2), (2048, 768, 64, 8), (2048, 1408, 64, 6),
-           (4096, 14336, 8, 2), (2048, 768, 128, 8), (4096, 1536, 128, 8), (768, 2048, 4, 1))  # fmt: skip
+# Hidden size, one expert's size, experts, experts of a token; by the size of all weights.
+EXPERTS = ((512, 512, 16, 4), (512, 1024, 8, 2), (768, 2048, 4, 1), (1024, 512, 32, 4), (1024, 3584, 8, 2),
+           (2048, 768, 64, 8), (2048, 1408, 64, 6), (2048, 768, 128, 8), (4096, 14336, 8, 2),
+           (4096, 1536, 128, 8))  # fmt: skip
 
-# What a pass over memory does → (tensors read, tensors written): what it has to move, however often the software
-# goes over it. These are the passes that slipstick joins pointwise work into, as eager PyTorch models write them:
+# The coordinate of a point that makes a kernel wider or its batch larger, and by how much it may fall: what a device is
+# too slow for is made smaller, not left out, so that all numbers of tokens are seen alike.
+SHRINKS = {"gemm": 1, "grouped_gemm": 1, "attention": 2, "attention_backward": 2}
+SMALLER = (1.0, 0.6, 0.3, 0.0)
+
+# What a pass over memory does → tensors read and written (what it has to move, however often the software goes over
+# it), operations an element, and what it takes where nothing is fused: kernels, and tensors read or written by them. These are the passes that slipstick joins pointwise work into, as eager PyTorch models write them:
 # norms alone and after a residual sum, activations, rotary embedding, the loss, and their gradients.
-PASSES: dict[str, tuple[int, int]] = {
-    "add_rms_norm": (2, 2),
-    "silu_mul": (2, 1),
-    "rms_norm_backward": (2, 1),
-    "rotary": (1, 1),
-    "gelu": (1, 1),
-    "silu_mul_backward": (3, 2),
-    "add": (2, 1),
-    "layer_norm_backward": (2, 1),
-    "cross_entropy": (1, 1),
-    "add_layer_norm": (2, 2),
-    "rotary_backward": (1, 1),
-    "gelu_backward": (2, 1),
-    "rms_norm": (1, 1),
-    "cross_entropy_backward": (1, 1),
-    "layer_norm": (1, 1),
+PASSES: dict[str, tuple[int, int, int, int, int]] = {
+    "add_rms_norm": (2, 2, 6, 5, 11),
+    "silu_mul": (2, 1, 9, 2, 5),
+    "rms_norm_backward": (2, 1, 10, 7, 15),
+    "rotary": (1, 1, 3, 5, 10),
+    "gelu": (1, 1, 8, 1, 2),
+    "silu_mul_backward": (3, 2, 18, 6, 13),
+    "add": (2, 1, 1, 1, 3),
+    "layer_norm_backward": (2, 1, 10, 1, 3),
+    "cross_entropy": (1, 1, 5, 1, 2),
+    "add_layer_norm": (2, 2, 6, 2, 5),
+    "rotary_backward": (1, 1, 6, 9, 18),
+    "gelu_backward": (2, 1, 16, 1, 3),
+    "rms_norm": (1, 1, 5, 4, 8),
+    "cross_entropy_backward": (1, 1, 1, 1, 2),
+    "layer_norm": (1, 1, 5, 1, 2),
 }
 
 
@@ -158,11 +164,18 @@ def _cases(kind: str, number_format: str, limits: Limits | None, seed: int, rank
     """The first shapes of the sequence that are new and that the device is up to."""
     seen: set[tuple[object, ...]] = set()
     wanted = COUNTS[kind]
+    shrinks = SHRINKS.get(kind)
     for point in points(40 * wanted, seed):
-        shape, variant = _SHAPES.get(kind, _message)(point, number_format, len(seen))
-        case = Case(kind, shape, number_format, variant, ranks)
+        for share in SMALLER if shrinks is not None else SMALLER[:1]:
+            near = tuple(share * u if place == shrinks else u for place, u in enumerate(point))
+            shape, variant = _SHAPES.get(kind, _message)(near, number_format, len(seen))
+            case = Case(kind, shape, number_format, variant, ranks)
+            if limits is None or _within(case, limits):
+                break
+        else:
+            continue
         key = (tuple(shape.values()), variant)
-        if key in seen or (limits is not None and not _within(case, limits)):
+        if key in seen:
             continue
         seen.add(key)
         yield case
@@ -251,9 +264,11 @@ def _pointwise(u: tuple[float, ...], number_format: str, index: int) -> Shaped:
     columns = _of(VOCABULARY[:3], u[1]) if variant.startswith("cross_entropy") else _of(HIDDEN, u[1])
     rows = max(1, round(2 ** (10 + 17 * u[0]) / columns))
     elements = rows * columns
-    return {"bytes": sum(PASSES[variant]) * elements * WIDTH[number_format], "elements": elements}, (
-        f"{variant} of rows of {columns}"
-    )
+    reads, writes, flops, rounds, unfused = PASSES[variant]
+    size = elements * WIDTH[number_format]
+    shape = {"bytes": (reads + writes) * size, "elements": elements, "flops": flops * elements, "rounds": rounds,
+             "unfused": unfused * size}  # fmt: skip
+    return shape, f"{variant} of rows of {columns}"
 
 
 def _grouped(u: tuple[float, ...], number_format: str, index: int) -> Shaped:

@@ -22,17 +22,21 @@ ROTATED = 512
 """Copies at most; below about 100 KB even so many fit a cache, as they do in a model."""
 RANDOM = 1 << 20
 """Elements of the random block that tensors are filled from: making each of them at random takes too long."""
+GRAPHS, SMALL_GRAPH = 16, 8e6
+"""Backward passes executed at a time: as many as have together so many bytes, at most sixteen."""
 TENSOR = 1 << 22
 """Elements of the largest single tensor that the optimizer gets."""
 
 
 @frozen(eq=False)
 class Bench:
-    """``run``: executes once, the argument is a running number; ``source``: whose kernel; ``facts`` for the trace."""
+    """``run``: executes ``repeats`` times, the argument is a running number; ``source``: whose kernel; ``facts`` for
+    the trace."""
 
     run: Run
     source: str
     facts: Mapping[str, str] = field(factory=dict)
+    repeats: int = 1
 
 
 @frozen(eq=False)
@@ -167,32 +171,51 @@ def _attention(case: Case, place: Place) -> Bench:
 
 
 def _attention_backward(case: Case, place: Place) -> Bench:
+    attend = place.torch.nn.functional.scaled_dot_product_attention
+    make, size = _heads(case, place)
+    options = {"is_causal": bool(case.shape["causal"]), "enable_gqa": case.shape["heads"] != case.shape["kv_heads"]}
+
+    def graph() -> tuple[Any, list[Any]]:
+        leaves = [part.requires_grad_() for part in make()]
+        return attend(*leaves, **options), leaves
+
+    return _backward(graph, size, place, "PyTorch SDPA")
+
+
+def _backward(graph: Callable[[], tuple[Any, list[Any]]], size: float, place: Place, source: str) -> Bench:
+    """The backward pass of graphs that are alike, several at a time where they are small: a model starts autograd once
+    a step, not once an operation. ``graph``: what makes an output and its leaves; ``size`` [B] of these."""
     torch = place.torch
-    make, _ = _heads(case, place)
-    leaves = [part.requires_grad_() for part in make()]
+    repeats = max(1, min(GRAPHS, int(SMALL_GRAPH / max(size, 1.0))))
     with torch.enable_grad():
-        out = torch.nn.functional.scaled_dot_product_attention(
-            *leaves, is_causal=bool(case.shape["causal"]), enable_gqa=case.shape["heads"] != case.shape["kv_heads"]
-        )
-    given = torch.ones_like(out)
-    return Bench(lambda call: torch.autograd.grad(out, leaves, given, retain_graph=True), "PyTorch SDPA")
+        made = [graph() for _ in range(repeats)]
+    outputs = [output for output, _ in made]
+    leaves = [leaf for _, own in made for leaf in own]
+    given = [torch.ones_like(output) for output in outputs]
+
+    def run(call: int) -> object:
+        return torch.autograd.grad(outputs, leaves, given, retain_graph=True)
+
+    return Bench(run, source, repeats=repeats)
 
 
 def _pointwise(case: Case, place: Place) -> Bench:
     name, _, columns = case.variant.partition(" of rows of ")
     width = int(columns)
     rows = int(case.shape["elements"]) // width
-    forward, inputs = _passes(place, case.format, rows, width)[name.removesuffix("_backward")]()
+    make = _passes(place, case.format, rows, width)[name.removesuffix("_backward")]
     if not name.endswith("_backward"):
+        forward, inputs = make()
         return Bench(lambda call: forward(*inputs), "PyTorch eager")
-    # What a model trains or hands back: not the targets of a loss, not the angles of the rotary embedding.
-    leaves = [part.requires_grad_() for part in (inputs[:1] if name.startswith(("cross", "rotary")) else inputs)]
-    with place.torch.enable_grad():
-        out = forward(*inputs)
-    given = place.torch.ones_like(out)
-    # Parameters of the norms take a gradient too: a reduction over rows, part of the pass in a model.
-    grad = place.torch.autograd.grad
-    return Bench(lambda call: grad(out, leaves, given, retain_graph=True), "PyTorch eager")
+
+    def graph() -> tuple[Any, list[Any]]:
+        # What a model trains or hands back: not the targets of a loss, not the angles of the rotary embedding.
+        # Parameters of the norms take a gradient too: a reduction over rows, part of the pass in a model.
+        forward, inputs = make()
+        leaves = [part.requires_grad_() for part in (inputs[:1] if name.startswith(("cross", "rotary")) else inputs)]
+        return forward(*inputs), leaves
+
+    return _backward(graph, case.shape["bytes"], place, "PyTorch eager")
 
 
 def _passes(place: Place, number_format: str, rows: int, width: int) -> dict[str, Callable[[], tuple[Any, list[Any]]]]:

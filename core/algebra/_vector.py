@@ -4,7 +4,7 @@ The points form a grid: the broadcast shape of the inputs, with axes merged wher
 is walked in blocks of about ``chunk`` points. An instruction runs at the depth of the innermost walked axis that it
 depends on, so what depends on fewer inputs is computed less often: on a mesh of 20 x 20 x 20 x 20 settings what
 depends on the first axis alone is computed 20 times. Every block uses the same buffers, and a buffer is used again
-as soon as its value is dead, so a long tape stays in cache.
+as soon as its value is dead, so a long tape stays in cache. What repeats among scattered points: see ``_repeats``.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ..errors import UserError, shown
+from ._repeats import LookedUp, Repeats
+from .tape import CHUNK, run_scalar
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from .tape import Needed, Tape, Value
 
     Array: TypeAlias = npt.NDArray[np.float64]
+    Program: TypeAlias = dict[int, Any]
+    """Position of an instruction → its scalar step."""
 
 Step: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...]]
 
@@ -133,25 +137,22 @@ def run(tape: Tape, needed: Needed, slots: list[Any], names: tuple[str, ...], ch
     masks = [0] * len(slots)  # axes of the coarse grid that a slot depends on
     origins = [0] * len(slots)  # array inputs that a slot depends on
     for order, slot in enumerate(arrays):
-        masks[slot], origins[slot] = grid.masks.get(slot, 0), 1 << order
-        if not masks[slot]:  # one value, whatever its shape; of no points, any value will do
-            slots[slot] = math.nan if empty else float(grid.data[slot].reshape(()))
-    scalar, vector = [], []
-    for position, step in zip(needed.instructions, needed.program, strict=True):
-        target = first + position
+        origins[slot] = 1 << order
+    for position in needed.instructions:
         for slot in tape.instructions[position][1:]:
-            masks[target] |= masks[slot]
-            origins[target] |= origins[slot]
-        if masks[target]:
-            vector.append(position)
-        else:
-            scalar.append(step)
-    from .tape import run_scalar
-
-    run_scalar(scalar, slots)
+            origins[first + position] |= origins[slot]
+    program = dict(zip(needed.instructions, needed.program, strict=True))
+    if empty:  # of no points, any value will do
+        slots = [math.nan if slot in arrays else value for slot, value in enumerate(slots)]
+    vector = _scalars_first(tape, program, grid, slots, masks)
+    wanted = {tape.outputs[name] for name in names if masks[tape.outputs[name]]}
     results: dict[int, Any] = {}
     if grid.dims:
-        _Walk(tape, grid, slots, masks, vector, names, max(int(chunk), 1)).run(results)
+        repeats = Repeats.among(arrays) if len(grid.dims) == 1 else None
+        if repeats is not None:
+            _look_up(tape, {position: program[position] for position in vector}, grid, slots, origins, wanted, repeats)
+            vector = [position for position in vector if not repeats.pays(origins[first + position])]
+        _Walk(tape, grid, slots, masks, vector, wanted, max(int(chunk), 1)).run(results)
     found: dict[str, Value] = {}
     inputs = list(arrays)
     for name in names:
@@ -166,6 +167,64 @@ def run(tape: Tape, needed: Needed, slots: list[Any], names: tuple[str, ...], ch
             result = results[slot] if masks[slot] else np.array(slots[slot], dtype=np.float64)
             found[name] = grid.spread(result, masks[slot], used)
     return found
+
+
+def _scalars_first(tape: Tape, program: Program, grid: _Grid, slots: list[Any], masks: list[int]) -> list[int]:
+    """Positions of the instructions of ``program`` that depend on an axis of the grid; the others are computed.
+
+    Fills ``masks``, and ``slots`` where a value is a number.
+    """
+    first = len(tape.inputs) + len(tape.constants)
+    for slot, mask in grid.masks.items():
+        masks[slot] = mask
+        if not mask:  # one value, whatever its shape
+            slots[slot] = float(grid.data[slot].reshape(()))
+    scalar, vector = [], []
+    for position, step in program.items():
+        target = first + position
+        for slot in tape.instructions[position][1:]:
+            masks[target] |= masks[slot]
+        if masks[target]:
+            vector.append(position)
+        else:
+            scalar.append(step)
+    run_scalar(scalar, slots)
+    return vector
+
+
+def _look_up(
+    tape: Tape, program: Program, grid: _Grid, slots: list[Any], origins: list[int], wanted: set[int], repeats: Repeats
+) -> None:
+    """Put into the flat ``grid`` the values that instructions which repeat hand to the others, and to ``wanted``."""
+    first = len(tape.inputs) + len(tape.constants)
+    tabled = {first + position for position in program if repeats.pays(origins[first + position])}
+    read = {
+        slot for position in program if first + position not in tabled for slot in tape.instructions[position][1:]
+    }
+    edge = sorted(tabled & (read | wanted))
+    for group in repeats.groups(origins[slot] for slot in edge):
+        own = {slot for slot in edge if origins[slot] | group == group and slot not in grid.data}
+        inner = _Grid(repeats.grid(group), tape.inputs)
+        values, masks = list(slots), [0] * len(slots)
+        steps = _behind(tape, program, own)
+        vector = _scalars_first(tape, steps, inner, values, masks)
+        tables: dict[int, Any] = {}
+        if inner.dims:
+            _Walk(tape, inner, values, masks, vector, {slot for slot in own if masks[slot]}, CHUNK).run(tables)
+        for slot in own:
+            table = tables[slot] if masks[slot] else np.array(values[slot])
+            grid.data[slot] = repeats.looked_up(table, origins[slot])
+
+
+def _behind(tape: Tape, program: Program, slots: set[int]) -> Program:
+    """The instructions of ``program`` that ``slots`` need."""
+    first = len(tape.inputs) + len(tape.constants)
+    live, found = set(slots), []
+    for position in reversed(program):
+        if first + position in live:
+            live.update(tape.instructions[position][1:])
+            found.append(position)
+    return {position: program[position] for position in reversed(found)}
 
 
 def _array(value: Any, name: str) -> Any:
@@ -188,12 +247,11 @@ class _Walk:
         slots: list[Any],
         masks: list[int],
         vector: list[int],
-        names: tuple[str, ...],
+        wanted: set[int],
         chunk: int,
     ) -> None:
-        self.tape, self.grid, self.masks = tape, grid, masks
+        self.tape, self.grid, self.masks, self.wanted = tape, grid, masks, wanted
         self.first = len(tape.inputs) + len(tape.constants)
-        self.wanted = {tape.outputs[name] for name in names if masks[tape.outputs[name]]}
         dims = grid.dims
         # axes after `split` are taken whole, `split` in blocks of `rows`, those before it one index at a time
         inside, self.split = 1, len(dims) - 1
@@ -207,12 +265,19 @@ class _Walk:
         }
         self.index: list[slice] = [slice(0, 1)] * self.split + [slice(None)] * (len(dims) - self.split)
         self.by_depth: list[list[int]] = [[] for _ in range(self.split + 2)]
-        for slot in grid.data:
-            if masks[slot]:
-                self.by_depth[self.depth(slot)].append(slot)
+        placed: set[int] = set()
         for position in vector:
-            self.by_depth[self.depth(self.first + position)].append(self.first + position)
+            for slot in (*tape.instructions[position][1:], self.first + position):
+                self._place_once(slot, placed)
+        for slot in sorted(wanted):
+            self._place_once(slot, placed)
         self.last = self._last_uses(vector)
+
+    def _place_once(self, slot: int, placed: set[int]) -> None:
+        """What is given is read just before it is needed first, so that few buffers live at a time."""
+        if slot not in placed and (slot in self.grid.data or slot >= self.first) and self.masks[slot]:
+            placed.add(slot)
+            self.by_depth[self.depth(slot)].append(slot)
 
     def depth(self, slot: int) -> int:
         """How many walked axes have to stand before ``slot`` can be computed."""
@@ -263,8 +328,9 @@ class _Walk:
         fixed, last, masks = self.fixed, self.last, self.masks
         for slot in self.by_depth[depth]:
             shape = self._block(masks[slot], rows)
-            if slot < self.first:
-                buffers[slot] = np.empty(shape)
+            if slot in self.grid.data:
+                stock = free.get(shape)
+                buffers[slot] = stock.pop() if stock else np.empty(shape)
                 program.append((self._load, (slot, buffers[slot])))
             else:
                 name, *args = self.tape.instructions[slot - self.first]
@@ -298,7 +364,11 @@ class _Walk:
         return tuple(part if mask >> axis & 1 else slice(None) for axis, part in enumerate(self.index))
 
     def _load(self, slot: int, buffer: Array) -> None:
-        buffer[...] = self.grid.data[slot][self._place(slot)]
+        data = self.grid.data[slot]
+        if isinstance(data, LookedUp):
+            data.read(self.index[0], buffer)
+        else:
+            buffer[...] = data[self._place(slot)]
 
     def _store(self, slot: int, buffer: Array) -> None:
         self.results[slot][self._place(slot)] = buffer

@@ -22,7 +22,7 @@ from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Loo
 from .phase import ENGINES, Placed, Use, ordered, reduction, stored_layout, width
 from .placement import Placer
 from .routing import exchange, permuted
-from .work import Collective, Gradient, Step, Work
+from .work import Collective, Gradient, Step, Work, in_rounds
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -176,11 +176,12 @@ class BackwardPlacer(Placer):
         self.contribute(op.x, x, partial)
         self.refetch(op.x, x, op.name)
         elements = self.count(op.weight, weight)
+        groups = rest.get("groups", sympy.Integer(1))  # one product an expert, each over its own tokens
         self.steps.append(
             Work(op.name, "weight gradient", kind, flops, model,
                  {op.x.name: dx, f"d({op.out.name})": dy},
                  {f"d({op.weight.name})": 2 * elements * width("gradient")},
-                 {"m": k, "n": n, "k": m, **rest}, ENGINES[op.weight.format], op.x.name)
+                 {"m": n * groups, "n": k, "k": m / groups, **rest}, ENGINES[op.weight.format], op.x.name)
         )  # fmt: skip
         rows = self.row_atoms(op.x, x) - frozenset(weight[EXPERTS])
         self.weight(op.weight, weight, rows)
@@ -304,7 +305,9 @@ class BackwardPlacer(Placer):
         if not hands_on and op.inputs:
             first = op.inputs[0]
             flops = 2 * op.flops * self.count(first, self.layout[first.name]) * FLOP
-            self.steps.append(Work(op.name, "input gradient", "pointwise", flops, ZERO, reads, writes))
+            # unfused, a chain of operations has about two for each on the way back, less the one that starts it
+            shape = in_rounds(2 * op.rounds - 1, writes.values(), sympy.Add(*reads.values(), *writes.values()))
+            self.steps.append(Work(op.name, "input gradient", "pointwise", flops, ZERO, reads, writes, shape))
         for weight in op.parameters:  # partial over whatever splits an axis that the weight lacks: tokens, or heads too
             layout = use.layouts[op.inputs[0].name]
             summed = (a.role for a in op.inputs[0].axes if a not in weight.axes)

@@ -154,7 +154,8 @@ class Pointwise(Op):
     """Element by element: rotary embedding, activation function, gate product, residual sum, dropout, soft cap.
 
     ``flops``: operations per element of the first output; ``saved``: what its backward pass needs again (a residual
-    sum needs nothing, an activation function its input, dropout its mask).
+    sum needs nothing, an activation function its input, dropout its mask); ``rounds``: passes over each output that
+    software takes which fuses nothing (an RMSNorm written as square, mean, product, gain takes four).
     """
 
     inputs: tuple[Tensor, ...]
@@ -162,6 +163,7 @@ class Pointwise(Op):
     flops: int = 1
     saved: tuple[Tensor, ...] = ()
     parameters: tuple[Weight, ...] = ()
+    rounds: int = 1
 
     @property
     def reads(self) -> tuple[Tensor, ...]:

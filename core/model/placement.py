@@ -54,7 +54,7 @@ from .phase import (
     width,
 )
 from .routing import combine, dispatch
-from .work import Collective, Direction, Step, Work
+from .work import Collective, Direction, Step, Work, in_rounds
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -388,13 +388,11 @@ class Placer:
         for weight in op.parameters:
             reads[weight.name] = self.size(weight, self.weight_layout(weight))
             layouts[weight.name] = self.weight_layout(weight)
-        if op.outputs:
-            count = self.count(op.outputs[0], layouts[op.outputs[0].name])
-        else:
-            count = self.count(op.inputs[0], layouts[op.inputs[0].name])
-        self.steps.append(
-            Work(op.name, "forward", "pointwise", op.flops * count * FLOP, sympy.Integer(0), reads, writes)
-        )
+        first = (op.outputs or op.inputs)[0]
+        count = self.count(first, layouts[first.name])
+        shape = in_rounds(op.rounds, writes.values(), sympy.Add(*reads.values(), *writes.values()))
+        flops = op.flops * count * FLOP
+        self.steps.append(Work(op.name, "forward", "pointwise", flops, sympy.Integer(0), reads, writes, shape))
         self.uses.append(Use(op, layouts, frozenset()))
         for tensor in op.outputs:
             self.write(tensor, layouts[tensor.name], carried)

@@ -25,7 +25,8 @@ class Work:
     ``kind``: gemm, grouped_gemm, attention, pointwise, permute, lookup, optimizer; ``flops`` executed [FLOP],
     ``model_flops`` what counts as useful work (without recomputation, attention without causal discount) [FLOP];
     ``reads`` and ``writes``: tensor name → bytes [B]; ``shape``: named extents for formulas that want
-    them (m, n, k, groups, ...);
+    them (m, n, k, groups; a product is y[m, n] = a[m, k] · b[k, n] where a was just made and b comes from memory;
+    ``rounds`` and ``unfused``: kernels and bytes [B] of a pass where nothing is fused);
     ``engine``: whose rate prices it (gemm, attention, vector); ``operand``: the tensor shared with work it may join.
     """
 
@@ -39,6 +40,15 @@ class Work:
     shape: Mapping[str, Expr] = field(factory=dict)
     engine: str = "vector"
     operand: str = ""
+
+    @property
+    def at_hand(self) -> Expr:
+        """The part of the traffic that the kernel before may have left in a cache, and what goes out [B]: all that is
+        written, and of a product's operands the one just made (forward its input, backward its output's gradient)."""
+        import sympy
+
+        made = (lambda name: name == self.operand) if self.direction == "forward" else (lambda name: name[:2] == "d(")
+        return sympy.Add(*(size for name, size in self.reads.items() if made(name)), *self.writes.values())
 
     @property
     def bytes(self) -> Expr:
@@ -82,6 +92,18 @@ class Alternatives:
 
 
 Step = Work | Collective | Alternatives
+
+
+def in_rounds(rounds: int, outputs: Iterable[Expr], moved: Expr) -> dict[str, Expr]:
+    """What software that fuses nothing makes of a pass: ``rounds`` kernels an output of so many bytes, and the bytes
+    ``unfused`` that they move, each further one reading and writing one tensor beside ``moved``."""
+    import sympy
+
+    sizes = tuple(outputs)
+    return {
+        "rounds": sympy.Integer(max(rounds * len(sizes), 1)),
+        "unfused": moved + 2 * (rounds - 1) * sympy.Add(*sizes),
+    }
 
 
 @frozen
@@ -145,11 +167,17 @@ def _fusible(a: Work, b: Work) -> bool:
 
 
 def _merge(a: Work, b: Work) -> Work:
+    import sympy
+
     reads = {**a.reads, **{name: size for name, size in b.reads.items() if name not in a.writes}}
     shape = dict(a.shape)
+    if a.kind == "pointwise":  # what is not fused is not joined either
+        one = sympy.Integer(1)
+        shape = {"rounds": a.shape.get("rounds", one) + b.shape.get("rounds", one),
+                 "unfused": a.shape.get("unfused", a.bytes) + b.shape.get("unfused", b.bytes)}  # fmt: skip
     if a.kind == "gemm":
-        # Joined along the axis that the two do not share: outputs forward, the sum axis in the input gradient.
-        axis = "k" if a.direction == "input gradient" else "n"
+        # Joined along the axis that the two do not share: the outputs, which the input gradient sums over.
+        axis = {"forward": "n", "input gradient": "k"}.get(a.direction, "m")
         shape[axis] = a.shape[axis] + b.shape[axis]
     return evolve(
         a,

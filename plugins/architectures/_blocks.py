@@ -52,6 +52,10 @@ EXPERT = axis(EXPERTS)
 ACTIVATION_FLOPS, ROTARY_FLOPS, NORM_FLOPS = 8, 3, 5
 """Operations per element of a GELU or SiLU, a rotation, a normalisation (the order matters, not the digit)."""
 
+RMS_ROUNDS, ROTARY_ROUNDS = 4, 5
+"""Passes of an RMSNorm and of a rotation as eager models write them: square, mean, product, gain; product with the
+cosine, negation and joining of the halves, product with the sine, sum. A LayerNorm is one everywhere."""
+
 
 class BlockBuilder:
     """Collects the operations of one block in execution order."""
@@ -113,7 +117,10 @@ class BlockBuilder:
             weights = (Weight(f"{name}.weight", over, "high"),)
         if kind == "gain+bias":
             weights += (Weight(f"{name}.bias", over, "high"),)
-        self.ops.append(Norm(name, (x,), (written,), flops=NORM_FLOPS, parameters=weights, over=within))
+        rounds = 1 if kind == "gain+bias" else RMS_ROUNDS
+        self.ops.append(
+            Norm(name, (x,), (written,), flops=NORM_FLOPS, parameters=weights, rounds=rounds, over=within)
+        )
         return written
 
     def pointwise(
@@ -125,9 +132,10 @@ class BlockBuilder:
         flops: int = 1,
         saved: tuple[Tensor, ...] = (),
         parameters: tuple[Weight, ...] = (),
+        rounds: int = 1,
     ) -> Tensor:
         """Element by element from ``inputs`` to ``out``."""
-        self.ops.append(Pointwise(name, inputs, (out,), flops, saved, parameters))
+        self.ops.append(Pointwise(name, inputs, (out,), flops, saved, parameters, rounds))
         return out
 
     def dropout(self, name: str, x: Tensor, out: str = "") -> Tensor:
@@ -145,7 +153,9 @@ class BlockBuilder:
         inputs = (gate,) if up is None else (gate, up)
         flops = ACTIVATION_FLOPS + (up is not None)
         out = Tensor(name, gate.axes)
-        return self.pointwise(name, inputs, out, flops=flops, saved=inputs, parameters=parameters)
+        return self.pointwise(
+            name, inputs, out, flops=flops, saved=inputs, parameters=parameters, rounds=len(inputs)
+        )
 
     # --- the mixers: what one token learns from the others -------------------------------------------------------
 
@@ -194,7 +204,9 @@ class BlockBuilder:
     def _rotate(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Rotary position embedding: linear in its input, so nothing is kept."""
         q_out, k_out = Tensor("attention.q_rotary", q.axes), Tensor("attention.k_rotary", k.axes)
-        self.ops.append(Pointwise("attention.rotary", (q, k), (q_out, k_out), ROTARY_FLOPS))
+        self.ops.append(
+            Pointwise("attention.rotary", (q, k), (q_out, k_out), ROTARY_FLOPS, rounds=ROTARY_ROUNDS)
+        )
         return q_out, k_out
 
     def latent_attention(self, x: Tensor, plan: Latent) -> Tensor:

@@ -40,7 +40,8 @@ def formulas() -> dict[str, Formula]:
         "latent.context": kernels_attention.latent_context(),
         "latent.decode": kernels_attention.latent_decode(),
     }
-    made |= {slot: kernels_other.one_pass(slot) for slot in ("pointwise", "permute", "lookup", "optimizer")}
+    made["pointwise"] = kernels_other.chain()
+    made |= {slot: kernels_other.one_pass(slot) for slot in ("permute", "lookup", "optimizer")}
     return made | {slot: kernels_other.transfer(slot) for slot in COLLECTIVES}
 
 
@@ -103,16 +104,15 @@ def _bound(work: Work) -> tuple[str, dict[str, Any]]:
         "hot": zero, "working_set": zero, **shape,
     }  # fmt: skip
     if work.kind in ("gemm", "grouped_gemm") and {"m", "n", "k"} <= set(shape):
-        # What the kernel before has written, or reads as well, may still lie in the cache; weights never do.
-        near = sympy.Add(work.reads.get(work.operand, zero), *work.writes.values())
-        warm = near if work.direction == "forward" and work.operand in work.reads else zero
-        inputs |= {"warm": warm, "cold": work.bytes - warm}
+        inputs |= {"warm": work.at_hand, "cold": work.bytes - work.at_hand}  # weights are never at hand
         if work.kind == "grouped_gemm":
             inputs |= {
                 "groups": shape.get("groups", sympy.Integer(1)),
                 "uneven": 1 - 1 / shape.get("skew", sympy.Integer(1)),
             }
         return work.kind, inputs
+    if work.kind == "pointwise":
+        inputs = {"rounds": sympy.Integer(1), "unfused": work.bytes, **inputs}
     if work.kind == "attention" and {"batch", "heads", "query", "context"} <= set(shape):
         return _attention(work, inputs, unit_symbol("FLOP"))
     return work.kind if work.kind in ("permute", "lookup", "optimizer") else "pointwise", inputs

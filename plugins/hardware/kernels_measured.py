@@ -58,7 +58,8 @@ def _gemm(row: TraceRow, machine: Machine) -> tuple[Part, ...]:
     engine = row.facts.get("engine", "") if row.facts.get("table") == "gemm" else ""
     copies = 1.0 if (engine, row.format) in _ONE_COPY else _COPIES.get(engine, 0.0)
     inputs = {
-        "flops": 2.0 * m * n * k, "m": m, "n": n, "k": k, "cold": cold, "warm": activation * m * k + 2.0 * m * n,
+        "flops": 2.0 * m * n * k, "m": m, "n": n, "k": k, "cold": cold,
+        "warm": activation * m * k + max(activation, 2.0) * m * n,
         **_cores(machine), "cache": machine["cache"], "working_set": copies * cold, "hot": 1.0 if copies else 0.0,
     }  # fmt: skip
     return (Part("gemm", inputs),)
@@ -85,7 +86,9 @@ def _grouped(row: TraceRow, machine: Machine) -> tuple[Part, ...]:
 
     vector = {"rate": machine["vector_rate"], "bandwidth": machine["bandwidth"]}
     moved = Part("permute", {"flops": 0.0, "bytes": 4.0 * rows * hidden, **vector})
-    between = Part("pointwise", {"flops": 5.0 * rows * inner, "bytes": 2.0 * rows * (wide + inner), **vector})
+    size = 2.0 * rows * (wide + inner)
+    between = Part("pointwise", {"flops": 5.0 * rows * inner, "bytes": size, "unfused": size, "rounds": 1.0,
+                                 "cache": machine["cache"], **vector})  # fmt: skip
     return (product(wide, hidden), product(hidden, inner), moved, between)
 
 
@@ -176,11 +179,20 @@ def _latent(row: TraceRow, machine: Machine) -> tuple[Part, ...]:
 
 def _moved(slot: str) -> Callable[[TraceRow, Machine], tuple[Part, ...]]:
     def parts(row: TraceRow, machine: Machine) -> tuple[Part, ...]:
-        flops = row.shape.get("elements", 0.0) * (1.0 if slot == "pointwise" else 0.0)
-        return (Part(slot, {"flops": flops, "bytes": row.shape["bytes"], "rate": machine["vector_rate"],
+        return (Part(slot, {"flops": 0.0, "bytes": row.shape["bytes"], "rate": machine["vector_rate"],
                             "bandwidth": machine["bandwidth"]}),)  # fmt: skip
 
     return parts
+
+
+def _chain(row: TraceRow, machine: Machine) -> tuple[Part, ...]:
+    shape = row.shape
+    inputs = {
+        "flops": shape.get("flops", shape.get("elements", 0.0)), "bytes": shape["bytes"],
+        "unfused": shape.get("unfused", shape["bytes"]), "rounds": shape.get("rounds", 1.0),
+        "rate": machine["vector_rate"], "bandwidth": machine["bandwidth"], "cache": machine["cache"],
+    }  # fmt: skip
+    return (Part("pointwise", inputs),)
 
 
 def _optimizer(row: TraceRow, machine: Machine) -> tuple[Part, ...]:
@@ -211,7 +223,7 @@ _READERS: dict[str, Callable[[TraceRow, Machine], tuple[Part, ...]]] = {
     "attention": _attention,
     "attention_backward": _attention,
     "latent_attention": _latent,
-    "pointwise": _moved("pointwise"),
+    "pointwise": _chain,
     "memory_copy": _moved("permute"),
     "permute": _moved("permute"),
     "lookup": _moved("lookup"),

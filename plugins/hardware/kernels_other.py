@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from .kernels_shapes import bends, corrected, kept, rise
+from .kernels_shapes import bends, corrected, kept, rise, stays
 from .kernels_values import parameters
 
 if TYPE_CHECKING:
@@ -38,6 +38,36 @@ def one_pass(slot: str) -> Formula:
         validity="one kernel that reads and writes each tensor once",
         source="williams2009",
     )
+
+
+def _chain(n: Any) -> Any:
+    own = kept(n, n.launch * (1 + n.unfused_share * (n.rounds - 1)))
+    compute = kept(n, n.flops / (n.compute_efficiency * n.rate))
+    moved = kept(n, n.bytes + n.unfused_share * n.fmax(n.unfused - n.bytes, 0))
+    near = (1 - 1 / n.warm_gain) * stays(n, n.bytes, n.warm_cache * n.cache)
+    memory = kept(n, moved * (1 - near) / (n.memory_efficiency * n.bandwidth))
+    return own + n.fmax(compute, memory), {"compute": compute, "memory": memory, "latency": own}
+
+
+@cache
+def chain() -> Formula:
+    """A chain of pointwise operations: one kernel over ``bytes``, or, as far as software does not fuse them, ``rounds``
+    kernels that move ``unfused`` bytes. What fits the cache may move faster.
+
+    Source: Williams, Waterman, Patterson, CACM 52(4) 2009.
+    """
+    from slipstick.core.algebra.formula import Formula
+
+    return Formula(
+        "pointwise",
+        inputs={"flops": "FLOP", "bytes": "B", "unfused": "B", "rounds": "1", "rate": "FLOP/s", "bandwidth": "B/s",
+                "cache": "B"},
+        parameters=parameters("pointwise"),
+        build=_chain,
+        unit="s",
+        validity="kernels that read and write each tensor once",
+        source="williams2009",
+    )  # fmt: skip
 
 
 def _transfer(n: Any) -> Any:

@@ -44,6 +44,7 @@ _MEANINGS: dict[str, tuple[str, str, float, float, str]] = {
     "weight_gain": ("1", "a_w", 0.5, 10.0, "speed of weights in the cache over those in memory"),
     "warm_cache": ("1", "c_a", 0.05, 3.0, "part of the cache in which activations stay from kernel to kernel"),
     "warm_gain": ("1", "a_a", 1.0, 10.0, "speed of activations in the cache over those in memory"),
+    "unfused_share": ("1", "f_u", 0.0, 1.0, "part of the passes of a chain that are kernels of their own"),
     "row_cost": ("s", "t_m", 1e-14, 5e-8, "time of one row outside the product (scales, sorting)"),
     "quantise_bytes": ("B", "w_q", 1e-4, 60.0, "bytes moved to quantise one element of the input"),
     "row_extra": ("1", "m_0", 0.1, 250.0, "rows that each expert's tiles are padded with"),
@@ -102,6 +103,10 @@ LATENT_DECODE = {
     "tile_cost": 4e-6, "wave": 0.6, "span_latency": 2e-9, "split_span": 10000.0, "weight_gain": 1.5,
     "weight_cache": 0.6,
 }  # fmt: skip
+CHAIN = {
+    "launch": 2.5e-6, "compute_efficiency": 0.8, "memory_efficiency": 0.82, "unfused_share": 0.0, "warm_cache": 0.55,
+    "warm_gain": 1.0,
+}  # fmt: skip
 PASS = {"launch": 2.5e-6, "compute_efficiency": 0.8, "memory_efficiency": 0.82}
 RING = {"launch": 4.5e-6, "sharpness": 0.6, "latency_factor": 0.45, "growth": 0.28}
 
@@ -113,7 +118,7 @@ DEFAULTS: dict[str, dict[str, float]] = {
     "attention.backward": CONTEXT | {"compute_efficiency": 0.5, "launch": 1.5e-5},
     "latent.context": LATENT_CONTEXT,
     "latent.decode": LATENT_DECODE,
-    "pointwise": PASS,
+    "pointwise": CHAIN,
     "permute": PASS,
     "lookup": PASS,
     "optimizer": PASS,

@@ -58,7 +58,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
     "attention": ("batch", "query", "context", "heads", "kv_heads", "head_dim", "window", "causal"),
     "attention_backward": ("batch", "query", "context", "heads", "kv_heads", "head_dim", "window", "causal"),
     "latent_attention": ("batch", "query", "context", "heads", "latent", "rope"),
-    "pointwise": ("bytes", "elements"),
+    "pointwise": ("bytes", "elements", "flops", "rounds", "unfused"),
     "memory_copy": ("bytes",),
     "host_to_device": ("bytes",),
     "device_to_host": ("bytes",),
@@ -75,7 +75,9 @@ SHAPES: dict[str, tuple[str, ...]] = {
 gemm: y[m, n] = x[m, k] · w[k, n]. grouped_gemm: the whole routed feed-forward of one rank, ``tokens`` of all ranks
 together, ``matrices`` 3 for a gated one, else 2. attention: ``query`` new tokens of each of ``batch`` sequences
 against ``context`` tokens in all (query 1: decoding); ``window`` 0 for none; ``causal`` 0 or 1. memory_copy: ``bytes``
-read plus written. Collectives: ``bytes`` of the whole tensor as one rank sees it (all-gather: the gathered
+read plus written. pointwise: ``bytes`` read plus written where it is one kernel; ``flops`` in all (default: one an
+element), ``rounds``: kernels that it is where nothing is fused, ``unfused``: the bytes that those move (default: one,
+which moves ``bytes``). Collectives: ``bytes`` of the whole tensor as one rank sees it (all-gather: the gathered
 result; reduce-scatter: the input; all-reduce: the tensor; all-to-all: what one rank holds; send: what is sent), with
 ``ranks`` in the row. optimizer: one Adam step. A kernel of another kind keeps the file's own name and any shape.
 """
