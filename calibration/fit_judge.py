@@ -74,10 +74,18 @@ class Judged:
 
 
 def judge(
-    formula: Formula, slot: str, rows: Rows, *, held: Held | None = None, seed: int = 0, starts: int = 3
+    formula: Formula,
+    slot: str,
+    rows: Rows,
+    *,
+    held: Held | None = None,
+    stated: Formula | None = None,
+    seed: int = 0,
+    starts: int = 3,
 ) -> Judged:
     """Fit ``formula`` to rows that are pooled already, judge it on rows held out, and fit it to all of them.
 
+    ``stated``: the formula with the defaults that hold without measurements, where those of ``formula`` are others.
     Errors: UserError where no row has the kernel of the slot.
     """
     import numpy as np
@@ -119,7 +127,7 @@ def judge(
         errors["unseen_shapes"] = unseen
     times = np.log(rows.seconds)
     errors["constant"] = summary(np.median(times) - times)
-    defaults = {p.name: p.default for p in formula.parameters}
+    defaults = {p.name: p.default for p in (stated or formula).parameters}
     errors["default"] = summary(residuals_of(formula, slot, defaults, rows, held))
     reason = _reason(formula, rows, errors, final)
     notes += [f"shape {line}" for line in switches(residuals_of(formula, slot, final.parameters, rows, held), rows)]

@@ -18,6 +18,8 @@ from slipstick.core.algebra.split import Prepared, Split
 from slipstick.core.errors import UserError, unknown
 
 if TYPE_CHECKING:
+    from sympy import Expr, Symbol
+
     from slipstick.core.algebra.tape import Tape
 
     from .fit_rows import Array, Rows
@@ -87,20 +89,22 @@ def coordinate(parameter: Parameter, few: bool) -> Coordinate:
     return Coordinate(parameter.name, False, lower, upper, default, width)
 
 
-@lru_cache(maxsize=64)
 def slopes(formula: Formula) -> Tape | None:
     """The formula's value and its derivative by each parameter as one compiled tape; None where it has none.
 
     A rounded quotient differentiates like the quotient: a fit follows its trend.
     """
+    return _slopes(formula.expr, tuple(formula.symbols[p.name] for p in formula.parameters), tuple(formula.inputs))
+
+
+@lru_cache(maxsize=64)
+def _slopes(expr: Expr, parameters: tuple[Symbol, ...], inputs: tuple[str, ...]) -> Tape | None:
     from slipstick.core.algebra.compile import compile_expressions
     from slipstick.core.errors import SlipstickError
 
-    names = [parameter.name for parameter in formula.parameters]
     try:
-        roots = {COMBINED: formula.expr}
-        roots |= {f"d_{name}": formula.expr.diff(formula.symbols[name]) for name in names}
-        return compile_expressions(roots, [*names, *formula.inputs])
+        roots = {COMBINED: expr} | {f"d_{symbol.name}": expr.diff(symbol) for symbol in parameters}
+        return compile_expressions(roots, [*(symbol.name for symbol in parameters), *inputs])
     except (SlipstickError, TypeError, ValueError, NotImplementedError):
         return None  # a function without a derivative: differences do
 

@@ -15,6 +15,7 @@ from slipstick.core.errors import UserError
 from slipstick.core.records.fitted import FittedRecord
 
 from .fit_judge import Judged, judge
+from .fit_model import FEW
 from .fit_segments import Segment, segments_of, slot_formulas
 from .threads import one_thread
 
@@ -83,10 +84,11 @@ def fit_batches(
         if segment.key.slot not in formulas:
             raise UserError(f"the kernel family {family.name} has no slot {segment.key.slot}")
         held = _held(segment, formulas, [*known, *(fit.record for fit in fits)])
-        formula = formulas[segment.key.slot]
+        stated = formulas[segment.key.slot]
+        formula = stated.with_defaults(_expected(segment, family, fits)) if len(segment.rows) < FEW else stated
         several = starts or (1 if len(segment.rows) >= MANY else 3)
         with one_thread():
-            judged = judge(formula, segment.key.slot, segment.rows, held=held, seed=seed, starts=several)
+            judged = judge(formula, segment.key.slot, segment.rows, held=held, stated=stated, seed=seed, starts=several)
         fits.append(_fitted(segment, formulas[segment.key.slot], family.name, judged, source, command))
     progress(len(segments), len(segments), "")
     fits.sort(key=lambda fit: (fit.record.accelerator, fit.record.engine, _order(fit.record)))
@@ -108,12 +110,30 @@ def _held(
         ]  # fmt: skip
         best = min(
             own,
-            key=lambda r: (not r.calibrated, r.engine != segment.key.engine, r.format != segment.key.format, r.sigma,
-                           _order(r)),
+            key=lambda r: (
+                not r.calibrated,
+                r.engine != segment.key.engine,
+                r.format != segment.key.format,
+                r.sigma,
+                _order(r),
+            ),
             default=None,
         )
         held[slot] = formulas[slot], {} if best is None else best.parameters
     return held
+
+
+def _expected(segment: Segment, family: KernelFamily, fits: Sequence[Fitted]) -> dict[str, float]:
+    """Where the parameters of a kernel with few rows are expected: at those of the kernel that works alike."""
+    slot, names = family.sibling(segment.key.slot)
+    key = segment.key
+    own = [
+        fit.record for fit in fits
+        if (fit.record.slot, fit.record.accelerator, fit.record.engine, fit.record.format)
+        == (slot, key.device, key.engine, key.format) and _better(fit.record)
+    ]  # fmt: skip
+    best = max(own, key=lambda record: (record.calibrated, record.rows), default=None)
+    return {} if best is None else {name: best.parameters[name] for name in names if name in best.parameters}
 
 
 def _better(record: FittedRecord) -> bool:

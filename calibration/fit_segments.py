@@ -103,7 +103,8 @@ def segments_of(
         for key, rows in _split(batch, family, machines[batch.device], unread):
             found.setdefault(key, []).append(rows)
     made = [Segment(key, evolve(joined(rows).pooled(), kernel=rows[0].kernel)) for key, rows in _merged(found).items()]
-    made.sort(key=lambda segment: (len(segment.others), repr(segment.key)))
+    # what stands alone first, and a kernel before those that are expected to be like it
+    made.sort(key=lambda s: (len(s.others), bool(family.sibling(s.key.slot)[0]), repr(s.key)))
     return made, unread
 
 
@@ -255,13 +256,8 @@ def slot_formulas(family: KernelFamily) -> dict[str, Formula]:
     defaults = family.defaults()
     found = {}
     for slot, formula in family.slots().items():
-        parameters = []
-        for parameter in formula.parameters:
-            stated = defaults.get(parameter_symbol(parameter.name, slot))
-            value = parameter.default if stated is None else stated.value
-            parameters.append(evolve(parameter, default=min(max(value, parameter.lower), parameter.upper)))
-        same = tuple(parameters) == formula.parameters
-        found[slot] = formula if same else evolve(formula, parameters=tuple(parameters))
+        known = {p.name: defaults.get(parameter_symbol(p.name, slot)) for p in formula.parameters}
+        found[slot] = formula.with_defaults({name: stated.value for name, stated in known.items() if stated})
     return found
 
 

@@ -68,8 +68,9 @@ SHRINKS = {"gemm": 1, "grouped_gemm": 1, "attention": 2, "attention_backward": 2
 SMALLER = (1.0, 0.6, 0.3, 0.0)
 
 # What a pass over memory does → tensors read and written (what it has to move, however often the software goes over
-# it), operations an element, and what it takes where nothing is fused: kernels, and tensors read or written by them. These are the passes that slipstick joins pointwise work into, as eager PyTorch models write them:
-# norms alone and after a residual sum, activations, rotary embedding, the loss, and their gradients.
+# it), operations an element, and what it takes where nothing is fused: kernels, and tensors read or written by them.
+# These are the passes that slipstick joins pointwise work into, as eager PyTorch models write them: norms alone and
+# after a residual sum, activations, rotary embedding, the loss, and their gradients.
 PASSES: dict[str, tuple[int, int, int, int, int]] = {
     "add_rms_norm": (2, 2, 6, 5, 11),
     "silu_mul": (2, 1, 9, 2, 5),
@@ -266,7 +267,7 @@ def _pointwise(u: tuple[float, ...], number_format: str, index: int) -> Shaped:
     elements = rows * columns
     reads, writes, flops, rounds, unfused = PASSES[variant]
     size = elements * WIDTH[number_format]
-    shape = {"bytes": (reads + writes) * size, "elements": elements, "flops": flops * elements, "rounds": rounds,
+    shape: dict[str, float] = {"bytes": (reads + writes) * size, "elements": elements, "flops": flops * elements, "rounds": rounds,
              "unfused": unfused * size}  # fmt: skip
     return shape, f"{variant} of rows of {columns}"
 

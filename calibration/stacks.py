@@ -164,8 +164,8 @@ def _record(
     errors: Mapping[str, ErrorSummary], source: Source, note: str,
 ) -> StackFit:  # fmt: skip
     quantities = {n: Quantity(v, COEFFICIENTS[n][0], source) for n, v in values.items()}
-    for n, (value, note) in STATED[name].items():
-        quantities[n] = Quantity(value, COEFFICIENTS[n][0], DEFAULT, note=note)
+    for n, (value, hint) in STATED[name].items():
+        quantities[n] = Quantity(value, COEFFICIENTS[n][0], DEFAULT, note=hint)
     figures = ("tpot_s", "output_tokens_per_s", "request_s") if task == "serve" else ("step_time_s",)
     told = {"kernels": spread[0], **dict.fromkeys(figures, round(spread[1], 4))}
     return StackFit(

@@ -170,7 +170,9 @@ def _row(
         raise error if message.startswith(path.name) else UserError(f"{path.name}, {message}") from None
 
 
-_MAY_LACK = frozenset({"window", "causal", "skew", "matrices", "tp", "ep", "elements", "rope", "flops", "rounds", "unfused"})
+_MAY_LACK = frozenset(
+    {"window", "causal", "skew", "matrices", "tp", "ep", "elements", "rope", "flops", "rounds", "unfused"}
+)
 """Extents with a usual value, or that another one tells roughly."""
 
 

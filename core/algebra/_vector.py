@@ -198,9 +198,7 @@ def _look_up(
     """Put into the flat ``grid`` the values that instructions which repeat hand to the others, and to ``wanted``."""
     first = len(tape.inputs) + len(tape.constants)
     tabled = {first + position for position in program if repeats.pays(origins[first + position])}
-    read = {
-        slot for position in program if first + position not in tabled for slot in tape.instructions[position][1:]
-    }
+    read = {slot for position in program if first + position not in tabled for slot in tape.instructions[position][1:]}
     edge = sorted(tabled & (read | wanted))
     for group in repeats.groups(origins[slot] for slot in edge):
         own = {slot for slot in edge if origins[slot] | group == group and slot not in grid.data}

@@ -176,6 +176,16 @@ class Builder:
         finally:
             self._bound, self._memo = bound, memo
 
+    def inline(self, tape: Tape, local: Mapping[str, int]) -> dict[str, int]:
+        """The instructions of a compiled formula once more, its inputs being the slots ``local``; its outputs' slots.
+
+        The same as ``expr`` of what the formula was compiled from, without walking that again.
+        """
+        slots = [*(local[name] for name in tape.inputs), *map(self.constant, tape.constants)]
+        for name, *args in tape.instructions:
+            slots.append(self.op(name, *(slots[arg] for arg in args)))
+        return {name: slots[slot] for name, slot in tape.outputs.items()}
+
     def output(self, name: str, slot: int) -> None:
         """Make ``slot`` the output ``name``."""
         if not 0 <= slot < len(self._nodes):

@@ -15,7 +15,7 @@ from attrs import field, frozen
 from ..errors import PluginError
 from .compile import Builder
 from .dimension import DimensionError, check
-from .formula import Formula
+from .formula import COMBINED, Formula
 from .text import text_printer
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ class Node:
 
     name: str
     tags: Mapping[str, str] = field(factory=dict, kw_only=True)
+    _made: dict[str, Any] = field(factory=dict, init=False, repr=False)
 
     @property
     def children(self) -> tuple[Node, ...]:
@@ -38,7 +39,12 @@ class Node:
         return ()
 
     def expression(self) -> Expr:
-        """The time as one expression of everything below [s]."""
+        """The time as one expression of everything below [s]; made once, however many parents a node has."""
+        if "expression" not in self._made:
+            self._made["expression"] = self._expression()
+        return self._made["expression"]
+
+    def _expression(self) -> Expr:
         raise NotImplementedError  # abstract
 
     def busy(self) -> dict[str, Expr]:
@@ -75,7 +81,7 @@ class Leaf(Node):
 
         return symbol(self.factor) if self.factor else 1
 
-    def expression(self) -> Expr:
+    def _expression(self) -> Expr:
         from .symbols import symbol
 
         time = self._factor() * self.formula.bind(**self._values()).expr
@@ -97,7 +103,7 @@ class Sequence(Node):
     def children(self) -> tuple[Node, ...]:
         return self.parts
 
-    def expression(self) -> Expr:
+    def _expression(self) -> Expr:
         import sympy
 
         return sympy.Add(*(part.expression() for part in self.parts))
@@ -119,7 +125,7 @@ class Overlap(Node):
     def children(self) -> tuple[Node, ...]:
         return self.parts
 
-    def expression(self) -> Expr:
+    def _expression(self) -> Expr:
         from .functions import functions
 
         shared = [total for total, users in _shared(self.parts).values() if users > 1]
@@ -140,7 +146,7 @@ class Repeat(Node):
     def children(self) -> tuple[Node, ...]:
         return (self.body,)
 
-    def expression(self) -> Expr:
+    def _expression(self) -> Expr:
         return self.count * self.body.expression()
 
     def busy(self) -> dict[str, Expr]:
@@ -166,7 +172,7 @@ class Pipelined(Node):
     def children(self) -> tuple[Node, ...]:
         return (self.body, *self.periods)
 
-    def expression(self) -> Expr:
+    def _expression(self) -> Expr:
         from .functions import functions
 
         period = functions().fmax(*(p.expression() for p in self.periods))
@@ -186,7 +192,7 @@ class Choice(Node):
     def children(self) -> tuple[Node, ...]:
         return tuple(self.variants.values())
 
-    def expression(self) -> Expr:
+    def _expression(self) -> Expr:
         from .functions import functions
 
         return functions().fmin(*(v.expression() for v in self.variants.values()))
@@ -292,6 +298,7 @@ class TreeCompiler:
 
     def _leaf(self, node: Leaf, number: int) -> int:
         b = self.builder
+        node.formula.check()  # a plugin's slip in its units would be a figure of years for a step
         for name, expr in node.inputs.items():
             try:
                 check(expr, node.formula.inputs[name])
@@ -309,8 +316,9 @@ class TreeCompiler:
         def scaled(slot: int) -> int:
             return slot if factor is None else b.mul(factor, slot)
 
-        for term, expr in node.formula.terms.items():
-            b.output(f"t{number}:{term}", scaled(b.expr(expr, local)))
+        slots = b.inline(node.formula.tape(), local)
+        for term in node.formula.terms:
+            b.output(f"t{number}:{term}", scaled(slots[term]))
         about = self.nodes[number]
         about["formula"] = node.formula.name
         about["text"] = node.formula.text()
@@ -320,5 +328,5 @@ class TreeCompiler:
         about["software"] = [name for name in (node.factor, node.extra) if name]
         if node.slot:
             about["slot"] = node.slot
-        time = scaled(b.expr(node.formula.expr, local))
+        time = scaled(slots[COMBINED])
         return b.add([time, b.input(node.extra)]) if node.extra else time

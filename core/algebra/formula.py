@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from attrs import Factory, field, frozen
+from attrs import Factory, evolve, field, frozen
 
 from ..errors import PluginError, UserError, shown, unknown
 from .dimension import DimensionError, check
@@ -158,6 +158,17 @@ class Formula:
         rule = {symbols[name]: self._expression(name, value) for name, value in given.items()}
         return Bound(built.expr.xreplace(rule), {label: term.xreplace(rule) for label, term in built.terms.items()})
 
+    def with_defaults(self, values: Mapping[str, float]) -> Formula:
+        """The same formula with other defaults for some parameters, within their bounds; nothing is derived again."""
+        parameters = tuple(
+            evolve(p, default=min(max(float(values.get(p.name, p.default)), p.lower), p.upper)) for p in self.parameters
+        )
+        if parameters == self.parameters:
+            return self
+        made = evolve(self, parameters=parameters)
+        made._made.update(self._made)
+        return made
+
     def tape(self) -> Tape:
         """The formula compiled: inputs and parameters in, ``value`` and the terms out."""
         if "tape" not in self._made:
@@ -170,12 +181,15 @@ class Formula:
 
     def check(self) -> None:
         """Raise DimensionError unless the expression and each of its terms come out in ``unit``."""
+        if "checked" in self._made:  # a tree asks for every leaf
+            return
         for label, expr in {"": self.expr, **self.terms}.items():
             try:
                 check(expr, self.unit, self.units)
             except DimensionError as error:
                 part = f", term {label!r}" if label else ""
                 raise DimensionError(f"formula {self.name!r}{part}: {error}") from None
+        self._made["checked"] = True
 
     def text(self) -> str:
         """The formula on one line, for a terminal."""

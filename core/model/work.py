@@ -47,8 +47,9 @@ class Work:
         written, and of a product's operands the one just made (forward its input, backward its output's gradient)."""
         import sympy
 
-        made = (lambda name: name == self.operand) if self.direction == "forward" else (lambda name: name[:2] == "d(")
-        return sympy.Add(*(size for name, size in self.reads.items() if made(name)), *self.writes.values())
+        forward = self.direction == "forward"
+        made = [size for name, size in self.reads.items() if (name == self.operand if forward else name[:2] == "d(")]
+        return sympy.Add(*made, *self.writes.values())
 
     @property
     def bytes(self) -> Expr:

@@ -18,6 +18,7 @@ WIDTHS: dict[str, float] = {
     "bf16": 2.0,
     "fp16": 2.0,
     "fp8": 1.0,
+    "fp8_block": 1.0 + 4 / 128**2,
     "mxfp8": 1.0 + 1 / 32,
     "int8": 1.0,
     "nvfp4": 0.5 + 1 / 16,
@@ -26,9 +27,9 @@ WIDTHS: dict[str, float] = {
     "int4": 0.5 + 2 / 128,
     "nf4": 0.5 + 1 / 128,
 }
-"""Bytes per element. MX formats share an 8-bit scale among 32 elements (OCP Microscaling 1.0), NVFP4 an 8-bit one among
-16; int4 is the usual group of 128 with a 16-bit scale; nf4 the double-quantised 0.127 bits of arXiv:2305.14314 rounded
-to one byte in 128."""
+"""Bytes per element. fp8_block has a 32-bit scale for 128 x 128 elements (DeepSeek-V3, arXiv:2412.19437, 3.3); MX
+formats share an 8-bit scale among 32 elements (OCP Microscaling 1.0), NVFP4 an 8-bit one among 16; int4 is the usual group of
+128 with a 16-bit scale; nf4 the double-quantised 0.127 bits of arXiv:2305.14314 rounded to one byte in 128."""
 
 _RATES: dict[str, tuple[str, ...]] = {
     "fp32": ("fp32",),
@@ -36,6 +37,7 @@ _RATES: dict[str, tuple[str, ...]] = {
     "bf16": ("bf16",),
     "fp16": ("fp16",),
     "fp8": ("fp8", "bf16", "fp16"),
+    "fp8_block": ("fp8", "bf16", "fp16"),
     "mxfp8": ("fp8", "bf16", "fp16"),
     "int8": ("int8", "bf16", "fp16"),
     "nvfp4": ("fp4", "bf16", "fp16"),

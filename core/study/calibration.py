@@ -28,17 +28,12 @@ FORMATS: dict[str, tuple[str, ...]] = {
     "int8": ("int8", "int8_wo", "fp8"),
     "nvfp4": ("nvfp4",),
     "fp4": ("nvfp4",),
-    "mxfp4": ("mxfp4", "w4a16_mxfp4", "nvfp4"),
+    "mxfp4": ("w4a8_mxfp4_mxfp8", "mxfp4", "w4a16_mxfp4", "nvfp4"),
     "int4": ("int4", "int4_wo"),
     "nf4": ("int4_wo",),
 }
-"""Number format → formats of records that may stand for it, the right one first."""
-
-FORMATS_OF_EXPERTS: dict[str, tuple[str, ...]] = {
-    "fp8": ("fp8_block", "fp8"),
-    "mxfp4": ("w4a8_mxfp4_mxfp8", "mxfp4", "w4a16_mxfp4", "nvfp4"),
-}
-"""The same for routed experts: checkpoints of such models scale FP8 by blocks, and MXFP4 names the weights alone."""
+"""Number format → formats of records that may stand for it, the right one first. MXFP4 names weights alone: kernels
+that take activations in MXFP8 are what engines choose where they have them."""
 
 SAME = {
     frozenset(pair)
@@ -145,13 +140,10 @@ def _best(
     for rank, record in candidates:
         kept, _, own_cache = record.format.partition("/")
         allowed = FORMATS.get(operands, (operands,)) if operands else (kept,)
-        if record.slot == "grouped_gemm":
-            allowed = FORMATS_OF_EXPERTS.get(operands, allowed)
         if kept not in allowed:
             continue
         why = []
-        experts = record.slot == "grouped_gemm" and (kept, operands) == ("fp8_block", "fp8")
-        if operands and kept != operands and frozenset((kept, operands)) not in SAME and not experts:
+        if operands and kept != operands and frozenset((kept, operands)) not in SAME:
             why.append(f"{kept} for {operands}")
         if (cache or operands) != (own_cache or kept) and cache != own_cache:
             why.append(f"{own_cache or kept} cache for {cache or operands}")

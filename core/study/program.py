@@ -46,7 +46,7 @@ class Program:
             if payload["format"] != FORMAT:
                 return None
             return cls(
-                Tape.from_json(payload["tape"]), list(payload["nodes"]), dict(payload["roots"]),
+                Tape.from_json(payload["tape"], sealed=True), list(payload["nodes"]), dict(payload["roots"]),
                 dict(payload["ledger"]), dict(payload["facts"]),
             )  # fmt: skip
         except (KeyError, TypeError, ValueError):

@@ -29,6 +29,9 @@ SERVING_FIGURES = (
 )  # fmt: skip
 
 
+LONGEST = 256
+"""Bits of the longest numerator or denominator that is kept exact."""
+
 SOFTWARE = ("time_factor", "kernel_overhead", "collective_factor", "prefill_factor", "gradient_exposed")
 """What stands in every leaf or loop for the software; of no interest where the stack costs nothing."""
 
@@ -109,7 +112,10 @@ def substituted(case: Case, expression: Expr, settings: Mapping[str, Any], keep:
             replace[free] = sympy.Integer(1)
         elif values.get(name) is not None:
             replace[free] = exact(values[name])
-    return expression.xreplace(replace)
+    found = expression.xreplace(replace)
+    # (1 - 2/8)^8192 is exact and has thousands of digits, which nobody reads and Python refuses to print
+    long = {n: sympy.Float(n) for n in found.atoms(sympy.Rational) if max(abs(n.p), n.q).bit_length() > LONGEST}
+    return found.xreplace(long) if long else found
 
 
 def exact(value: Any) -> Any:

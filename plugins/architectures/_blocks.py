@@ -118,9 +118,7 @@ class BlockBuilder:
         if kind == "gain+bias":
             weights += (Weight(f"{name}.bias", over, "high"),)
         rounds = 1 if kind == "gain+bias" else RMS_ROUNDS
-        self.ops.append(
-            Norm(name, (x,), (written,), flops=NORM_FLOPS, parameters=weights, rounds=rounds, over=within)
-        )
+        self.ops.append(Norm(name, (x,), (written,), flops=NORM_FLOPS, parameters=weights, rounds=rounds, over=within))
         return written
 
     def pointwise(
@@ -153,9 +151,7 @@ class BlockBuilder:
         inputs = (gate,) if up is None else (gate, up)
         flops = ACTIVATION_FLOPS + (up is not None)
         out = Tensor(name, gate.axes)
-        return self.pointwise(
-            name, inputs, out, flops=flops, saved=inputs, parameters=parameters, rounds=len(inputs)
-        )
+        return self.pointwise(name, inputs, out, flops=flops, saved=inputs, parameters=parameters, rounds=len(inputs))
 
     # --- the mixers: what one token learns from the others -------------------------------------------------------
 
@@ -204,9 +200,7 @@ class BlockBuilder:
     def _rotate(self, q: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
         """Rotary position embedding: linear in its input, so nothing is kept."""
         q_out, k_out = Tensor("attention.q_rotary", q.axes), Tensor("attention.k_rotary", k.axes)
-        self.ops.append(
-            Pointwise("attention.rotary", (q, k), (q_out, k_out), ROTARY_FLOPS, rounds=ROTARY_ROUNDS)
-        )
+        self.ops.append(Pointwise("attention.rotary", (q, k), (q_out, k_out), ROTARY_FLOPS, rounds=ROTARY_ROUNDS))
         return q_out, k_out
 
     def latent_attention(self, x: Tensor, plan: Latent) -> Tensor:

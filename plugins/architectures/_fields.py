@@ -72,7 +72,7 @@ def quantization(config: Configuration) -> dict[str, str]:
     by = producer.get("name") if isinstance(producer, dict) else None
     method = section.text("quant_method", by if isinstance(by, str) else "modelopt" if "quant_algo" in section else "")
     if method in ("fp8", "fbgemm_fp8"):
-        return {"weight": "fp8", "expert": "fp8", "activation": "fp8"}
+        return _both("fp8_block" if section.raw("weight_block_size") else "fp8") | {"activation": "fp8"}
     if method == "mxfp4":
         return {"expert": "mxfp4"}  # its modules_to_not_convert leave out all but the experts
     if method in ("gptq", "awq"):
@@ -108,7 +108,7 @@ def _modelopt(section: Configuration) -> dict[str, str]:
     algorithm = inner.text("quant_algo", among=("FP8", "FP8_PB_WO", "NVFP4", "W4A16_AWQ", "W8A8_SQ_PER_CHANNEL"))
     found = {
         "FP8": _both("fp8") | {"activation": "fp8"},
-        "FP8_PB_WO": _both("fp8"),
+        "FP8_PB_WO": _both("fp8_block"),
         "NVFP4": _both("nvfp4") | {"activation": "nvfp4"},
         "W4A16_AWQ": _both("int4"),
         "W8A8_SQ_PER_CHANNEL": _both("int8") | {"activation": "int8"},

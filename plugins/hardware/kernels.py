@@ -26,6 +26,15 @@ LATENT = ("(expanded)", "(absorbed)")
 """How the law ends the names of latent attention, whose flops hold a projection beside the core."""
 
 
+SIBLINGS = {
+    "grouped_gemm": ("gemm", ("compute_efficiency", "memory_efficiency", "sharpness", "depth_extra", "tile_latency")),
+    "attention.backward": (
+        "attention.context", ("compute_efficiency", "memory_efficiency", "core_sharpness", "sharpness", "span_extra")
+    ),
+}  # fmt: skip
+"""Slot → the kernel that works alike, and what the two have in common."""
+
+
 @cache
 def formulas() -> dict[str, Formula]:
     """Slot → its formula."""
@@ -67,6 +76,9 @@ class Measured(KernelFamily):
         from .kernels_measured import parts_of
 
         return parts_of(row, machine)
+
+    def sibling(self, slot: str) -> tuple[str, tuple[str, ...]]:
+        return SIBLINGS.get(slot, ("", ()))
 
     def transfer_slot(self, kind: str) -> str:
         return kind if kind in COLLECTIVES else ""

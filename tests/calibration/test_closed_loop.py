@@ -26,8 +26,8 @@ def test_the_chain_from_microbenchmarks_to_a_model(root: Path, tmp_path: Path, m
     assert spec.loader is not None
     loop = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(loop)
-    accelerator = loop.calibrated(tmp_path, None, 6.0, 1)
-    found = loop.pairs(accelerator, tmp_path, 1, 3, loop.MODELS[1:2])
+    accelerator, usual = loop.calibrated(tmp_path, None, 6.0, 1)
+    found = loop.pairs(accelerator, tmp_path, 1, 3, loop.MODELS[1:2], usual)
     assert len(found) == len(loop.TASKS)
     assert median(abs(pair.error) for pair in found) < LOOSE, [(p.task, p.error) for p in found]
     assert all(pair.predicted > 0 for pair in found)

@@ -132,6 +132,10 @@ class KernelFamily(ABC):
         """
         return ()
 
+    def sibling(self, slot: str) -> tuple[str, tuple[str, ...]]:
+        """The slot whose fitted values a slot with few rows is expected near, and for which parameters; "" for none."""
+        return "", ()
+
     def transfer_slot(self, kind: str) -> str:
         """The slot of a collective of ``kind`` (all_reduce, all_gather, reduce_scatter, all_to_all, send), "" for none.
 

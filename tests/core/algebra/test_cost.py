@@ -14,6 +14,7 @@ from slipstick.core.algebra.cost import Choice, Leaf, Node, Overlap, Pipelined, 
 from slipstick.core.algebra.formula import Formula, Parameter
 from slipstick.core.algebra.symbols import symbol, unit_symbol
 from slipstick.core.errors import PluginError
+from slipstick.core.model import symbols as _registered  # noqa: F401  # registers what software adds to a kernel
 
 TIME = Formula("time", {"seconds": "s"}, (), lambda n: (n.seconds, {"compute": n.seconds}), "s", "test")
 SYMBOLS = ("launch", "tier_latency_0", "tier_latency_1", "tier_latency_2")

@@ -21,6 +21,7 @@ BITS = {
     "bf16": 16,
     "fp16": 16,
     "fp8": 8,
+    "fp8_block": 8 + 32 / 128**2,  # DeepSeek-V3, arXiv:2412.19437, section 3.3
     "int8": 8,
     "fp4": 4,
     "mxfp8": 8 + 8 / 32,

@@ -133,7 +133,8 @@ F8 = {"num_bits": 8, "type": "float"}
 @pytest.mark.parametrize(
     ("section", "expected"),
     [
-        (FP8_BLOCK, {"weight": "fp8", "expert": "fp8", "activation": "fp8"}),
+        ({**FP8_BLOCK, "weight_block_size": None}, {"weight": "fp8", "expert": "fp8", "activation": "fp8"}),
+        (FP8_BLOCK, {"weight": "fp8_block", "expert": "fp8_block", "activation": "fp8"}),
         ({"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]}, {"expert": "mxfp4"}),
         ({"quant_method": "gptq", "bits": 4}, {"weight": "int4", "expert": "int4"}),
         ({"quant_method": "gptq", "bits": 8}, {"weight": "int8", "expert": "int8"}),
@@ -190,7 +191,7 @@ def test_quantisation_that_is_not_known(graph_of: GraphOf, section: Any, message
 
 
 def test_presets_keep_their_quantisation(by_type: dict[str, Architecture], root: Path) -> None:
-    for name, expected in {"deepseek-v3": "fp8", "gpt-oss-120b": "mxfp4"}.items():
+    for name, expected in {"deepseek-v3": "fp8_block", "gpt-oss-120b": "mxfp4"}.items():
         config = Configuration.load(root / f"plugins/architectures/presets/{name}.json")
         assert by_type[config.text("model_type")].graph(config).quantization["expert"] == expected
 
