@@ -2,9 +2,9 @@
 
 ``python benchmarks/closed_loop.py [--budget 300] [--threads N] [--trace FILE] [--keep FOLDER] [--quick]``
 
-A shared machine runs at one speed now and at another in a minute. So a fixed piece of work is timed between the parts of
-the measuring and in turn with every model, and a prediction is compared at the speed that its kernels were measured at:
-the table has the speed of each moment (1: as when kernels were measured) and the errors with and without it.
+A shared machine runs at one speed now and at another in a minute. So a fixed piece of work is timed between the parts
+of the measuring and in turn with every model, and a prediction is compared at the speed that its kernels were measured
+at: the table has the speed of each moment (1: as when kernels were measured) and the errors with and without it.
 
 Needs the `torch` extra and an otherwise idle machine. The models are built by transformers at small sizes that no
 microbenchmark knows; slipstick gets their config.json, the accelerator file and the records that `slipstick calibrate

@@ -267,8 +267,10 @@ def _pointwise(u: tuple[float, ...], number_format: str, index: int) -> Shaped:
     elements = rows * columns
     reads, writes, flops, rounds, unfused = PASSES[variant]
     size = elements * WIDTH[number_format]
-    shape: dict[str, float] = {"bytes": (reads + writes) * size, "elements": elements, "flops": flops * elements, "rounds": rounds,
-             "unfused": unfused * size}  # fmt: skip
+    shape: dict[str, float] = {
+        "bytes": (reads + writes) * size, "elements": elements, "flops": flops * elements, "rounds": rounds,
+        "unfused": unfused * size,
+    }  # fmt: skip
     return shape, f"{variant} of rows of {columns}"
 
 

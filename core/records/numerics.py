@@ -28,8 +28,9 @@ WIDTHS: dict[str, float] = {
     "nf4": 0.5 + 1 / 128,
 }
 """Bytes per element. fp8_block has a 32-bit scale for 128 x 128 elements (DeepSeek-V3, arXiv:2412.19437, 3.3); MX
-formats share an 8-bit scale among 32 elements (OCP Microscaling 1.0), NVFP4 an 8-bit one among 16; int4 is the usual group of
-128 with a 16-bit scale; nf4 the double-quantised 0.127 bits of arXiv:2305.14314 rounded to one byte in 128."""
+formats share an 8-bit scale among 32 elements (OCP Microscaling 1.0), NVFP4 an 8-bit one among 16; int4 is the usual
+group of 128 with a 16-bit scale; nf4 the double-quantised 0.127 bits of arXiv:2305.14314 rounded to one byte in
+128."""
 
 _RATES: dict[str, tuple[str, ...]] = {
     "fp32": ("fp32",),
