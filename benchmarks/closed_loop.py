@@ -114,6 +114,9 @@ PARTS = (
 )
 """Shares of the budget, and the kinds of kernel that are measured in each."""
 
+LONG = 60.0
+"""Seconds of budget from which on it is shared out; a shorter one is spent on all kinds together."""
+
 
 def calibrated(folder: Path, trace: Path | None, budget: float, threads: int) -> tuple[Path, float]:
     """Measure (unless there is a ``trace``) and fit with the commands that a person uses; the accelerator's file and
@@ -121,7 +124,7 @@ def calibrated(folder: Path, trace: Path | None, budget: float, threads: int) ->
     paces: list[float] = []
     if trace is None:
         trace = folder / "trace.csv"
-        for share, kinds in PARTS:
+        for share, kinds in PARTS if budget >= LONG else ((1.0, ()),):
             paces.append(pace(threads))
             command("calibrate", "measure", "--device", "cpu", "--device-name", "this-cpu", "--threads", str(threads),
                     "--format", "fp32", "--budget", str(share * budget), "--output", str(trace),

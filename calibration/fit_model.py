@@ -85,7 +85,7 @@ def coordinate(parameter: Parameter, few: bool) -> Coordinate:
         high = math.log(upper) if math.isfinite(upper) else centre + SPAN
         return Coordinate(parameter.name, True, low, high, centre, NARROW if few else WIDTH)
     spans = [abs(bound - default) for bound in (lower, upper) if math.isfinite(bound) and bound != default]
-    width = (min(spans) if lower < 0 else 0.0) if spans else (max(abs(default), 1.0) if lower < 0 else 0.0)
+    width = min(spans) if spans else (max(abs(default), 1.0) if lower < 0 else 0.0)
     return Coordinate(parameter.name, False, lower, upper, default, width)
 
 

@@ -75,9 +75,10 @@ def _transfer(n: Any) -> Any:
     least = kept(n, n.volume / n.bandwidth)
     grown = (n.fmin(n.fmax(n.ranks, 2), MOST_RANKS) / 2) ** n.growth
     link = kept(n, least / (n.link_efficiency * grown))
-    octave = n.log2(least / n.second * 1e12)  # of picoseconds
+    # Protocols change with the size of a message; were it a time, a faster link could be a slower one.
+    octave = n.log2(n.volume / n.byte)
     factor = corrected(
-        n, bends(n, rise(n, octave, 14, 4, 1.5), rise(n, octave, 17, 3, 1.5), rise(n, octave, 20, 4, 1.5))
+        n, bends(n, rise(n, octave, 13, 4, 1.5), rise(n, octave, 16, 3, 1.5), rise(n, octave, 19, 4, 1.5))
     )
     several = n.lt(0, n.hops)
     whole = n.where(n.hops, n.pnorm(n.sharpness, latency, link) * factor, 0)

@@ -183,7 +183,24 @@ def test_coordinates_follow_the_declared_bounds() -> None:
     assert coordinate(LAUNCH, few=False).log
     assert not coordinate(BENT.parameters[1], few=False).log
     assert not coordinate(BENT.parameters[2], few=False).log
-    assert coordinate(BENT.parameters[2], few=False).width == 0  # no expectation of what may be absent
+    absent = coordinate(BENT.parameters[2], few=False)
+    assert (absent.centre, absent.width) == (0, BENT.parameters[2].upper)  # what no row tells of stays absent
+
+
+def test_what_the_rows_do_not_feel_stays_at_its_default() -> None:
+    """A pass with one kernel a row says nothing of what a chain of them would cost, whatever start is tried."""
+    extra = Parameter("extra", "1", "of each further one", 0.0, 0.0, 1.0)
+    launch = Parameter("launch", "s", "of a kernel", 1e-6, 0, 1)
+    chain = Formula(
+        "chain", {"count": "1", "work": "s"}, (launch, extra),
+        lambda n: n.work + n.launch * (1 + n.extra * (n.count - 1)), "s", "",
+    )  # fmt: skip
+    work = np.geomspace(1e-6, 1e-3, 400)
+    for seed in range(3):
+        found = fit_formula(chain, {"count": 1.0, "work": work}, work + 5e-6, seed=seed, starts=5)
+        assert found.parameters["extra"] == pytest.approx(0.0, abs=1e-6)
+        assert found.parameters["launch"] == pytest.approx(5e-6, rel=1e-3)
+        assert "extra" in found.unidentified
 
 
 def test_a_row_of_several_kernels() -> None:

@@ -203,10 +203,12 @@ def slower(case: Case, point: dict[str, float], name: str, factor: float) -> tup
 @pytest.fixture(scope="module")
 def law_cases(host: Host) -> dict[str, Case]:
     asked_ = (("train", "mixtral-8x7b"), ("train", "llama-3.1-8b"), ("serve", "deepseek-v3"), ("serve", "gemma-2-9b"))
-    return {
+    found = {
         f"{task} {model}": ask(task, (model,), ("h100-sxm",), {"devices": 8}, host).predictions[0].case
         for task, model in asked_
     }
+    assert all(case.program for case in found.values())  # built here: imports inside a test confuse hypothesis
+    return found
 
 
 @given(data=st.data())

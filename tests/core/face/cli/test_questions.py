@@ -512,16 +512,20 @@ def test_a_formula_of_a_plugin_whose_units_do_not_fit_prices_nothing(slipstick: 
         """
 from slipstick.core.algebra.formula import Formula
 from slipstick.core.host.hookspecs import hookimpl
-from slipstick.core.model.interfaces.kernels import KernelFamily
+from slipstick.core.model.interfaces.kernels import KernelFamily, Priced
 from slipstick.plugins.hardware.roofline import Roofline
+
+WRONG = Formula("wrong", {"flops": "FLOP", "bytes": "B"}, (), lambda n: n.flops + n.bytes, "s", "nobody")
 
 
 class Bad(Roofline):
     name = "bad-units"
 
+    def price(self, work):
+        return Priced(WRONG, {"flops": work.flops, "bytes": work.bytes})
+
     def formulas(self):
-        wrong = Formula("wrong", {"flops": "FLOP", "bytes": "B"}, (), lambda n: n.flops + n.bytes, "s", "nobody")
-        return (wrong, *super().formulas())
+        return (WRONG, *super().formulas())
 
 
 @hookimpl
