@@ -150,7 +150,7 @@ def _step(
     def pick(cost: BlockCost) -> Node:
         return passes[id(cost)]
 
-    degree = stage_degree(plan, mesh)
+    degree, chunks = stage_degree(plan, mesh), sympy.Integer(plan.schedule.chunks if plan.schedule else 1)
     send = collective_node(boundary(plan, setting, phase), mesh, network, family, phase.name)
     hop = Repeat("to and from the next stage", sympy.Integer(2), send)
     fill = Sequence(
@@ -159,11 +159,15 @@ def _step(
             pick(embedding),
             *(Repeat(f"{block.name} layers", count, pick(costs[block])) for block, count in whole_model(plan.graph)),
             pick(output),
-            Repeat("stage boundaries", degree - 1, hop),
+            Repeat("stage boundaries", degree * chunks - 1, hop),
         ),
     )
-    periods = tuple(stage_node(stage, costs, embedding, output, pick, (hop,)) for stage in stages)
-    micro = Pipelined("micro-batches through the pipeline", symbol("micro_batches"), fill, periods)
+    hops = (hop if chunks == 1 else Repeat("boundaries of its chunks", chunks, hop),)
+    periods = tuple(stage_node(stage, costs, embedding, output, pick, hops) for stage in stages)
+    # With v chunks a device the last one starts after 1/v of a micro-batch: so much of the fill is waited for, and
+    # the rest of the first micro-batch is work like any other.
+    first = fill if chunks == 1 else Repeat("filling the pipeline", 1 / chunks, fill)
+    micro = Pipelined("micro-batches through the pipeline", symbol("micro_batches") + 1 - 1 / chunks, first, periods)
     parts: list[Node] = [micro]
     held = _buckets(costs, embedding, output, stages)
     reductions = [

@@ -181,7 +181,7 @@ def make_case(
     accelerator = machine.accelerator
     family = host.get("kernel family", str(chosen.get("kernels") or accelerator.kernels))
     stack = host.stack(str(chosen.get("stack", "ideal")))
-    strategies = applicable(host.strategies().values(), graph.sizes)
+    strategies = applicable(host.strategies().values(), graph.sizes, task)
     extras = ("mtp",) if chosen.get("mtp") else ()
     if extras and "mtp" not in graph.extras:
         raise UserError(f"--mtp: {graph.name} has no multi-token-prediction layer")

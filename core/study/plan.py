@@ -93,12 +93,12 @@ class Plan:
         return tuple(dict.fromkeys(found))
 
 
-def applicable(strategies: Iterable[Strategy], sizes: Mapping[str, int]) -> tuple[Strategy, ...]:
-    """The strategies that have something to do for a model, in mesh order, their claims checked.
+def applicable(strategies: Iterable[Strategy], sizes: Mapping[str, int], task: str = "") -> tuple[Strategy, ...]:
+    """The strategies that have something to do for a model (and a task), in mesh order, their claims checked.
 
     Errors: PluginError where two claim the same mesh dimension or option, naming both.
     """
-    chosen = [s for s in strategies if s.applies(sizes)]
+    chosen = [s for s in strategies if s.applies(sizes) and (not task or task in s.tasks)]
     owners: dict[str, str] = {}
     for strategy in chosen:
         for name in (*(d.name for d in strategy.dimensions), *(o.name for o in strategy.options)):

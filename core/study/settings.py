@@ -107,6 +107,7 @@ def settings_of(task: str, strategies: Iterable[Strategy]) -> dict[str, SettingI
     Errors: PluginError for an option or a dimension whose name cannot be a setting's, or is another's.
     """
     found = {info.name: info for info in CORE if task in info.tasks}
+    strategies = [strategy for strategy in strategies if task in strategy.tasks]
     degrees = sorted(((d, s) for s in strategies for d in s.dimensions), key=lambda pair: (pair[0].order, pair[0].name))
     for dimension, strategy in degrees:
         _refuse(dimension.name, found, strategy)

@@ -130,8 +130,20 @@ def _bound(work: Work) -> tuple[str, dict[str, Any]]:
     return work.kind if work.kind in ("permute", "lookup", "optimizer") else "pointwise", inputs
 
 
+ALIGNED = 8
+"""Elements of a head's width that tensor cores want a multiple of in 16 bits; what has not, runs without them.
+
+Source: NVIDIA, Matrix Multiplication Background User's Guide (alignment to 16 bytes)."""
+
+
 def _attention(work: Work, inputs: dict[str, Any], flop: Any) -> tuple[str, dict[str, Any]]:
-    shape = work.shape
+    from slipstick.core.algebra.functions import functions
+    from slipstick.core.algebra.symbols import symbol
+
+    shape, f = work.shape, functions()
+    width = shape["head_dim"]
+    ragged = width / ALIGNED - f.fdiv(width, ALIGNED)
+    inputs = {**inputs, "rate": f.where(ragged, symbol("vector_rate"), inputs["rate"])}
     single = shape["query"] == 1
     if work.direction == "forward" and work.name.endswith(LATENT):
         # on average a query looks at half of the new tokens beside all the old ones

@@ -31,9 +31,7 @@ class DataParallel(Strategy):
     )
 
     def rules(self, options: Mapping[str, Any]) -> Rules:
-        stage = int(options.get("zero", 0))
-        kinds: tuple[Kind, ...] = ("optimizer", "gradient", "weight")
-        return Rules((Split("batch", "dp"),), tuple(Store(kind, "flat", "dp") for kind in kinds[:stage]))
+        return Rules((Split("batch", "dp"),), zero_stores(options, "dp"))
 
     def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
         return (
@@ -43,6 +41,12 @@ class DataParallel(Strategy):
                 "data parallel degree times micro batch must divide the global batch",
             ),
         )
+
+
+def zero_stores(options: Mapping[str, Any], dimension: str) -> tuple[Store, ...]:
+    """What the option ``zero`` keeps split over a dimension along which every rank has the same weights."""
+    kinds: tuple[Kind, ...] = ("optimizer", "gradient", "weight")
+    return tuple(Store(kind, "flat", dimension) for kind in kinds[: int(options.get("zero", 0))])
 
 
 @hookimpl

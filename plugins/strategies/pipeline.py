@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from slipstick.core.algebra.functions import functions
+from slipstick.core.errors import UserError
 from slipstick.core.host.hookspecs import hookimpl
-from slipstick.core.model.interfaces.strategy import Constraint, Option, Schedule, Strategy, at_most
+from slipstick.core.model.interfaces.strategy import Constraint, Option, Schedule, Strategy, at_most, divides
 from slipstick.core.model.layout import Rules, Split
 from slipstick.core.model.mesh import Dimension
 
@@ -29,6 +30,26 @@ class OneForwardOneBackward(Schedule):
 
     def idle(self, stages: Expr, micro_batches: Expr) -> Expr:
         return (stages - 1) / micro_batches
+
+
+class Interleaved(OneForwardOneBackward):
+    """Interleaved 1F1B: a device holds ``chunks`` parts of the model; its warm-up is longer, the bubble shorter.
+
+    In flight on device i of p, in chunks: 2(p - i - 1) of the warm-up, p for each further chunk, and the one at work;
+    on the first device p + (p - 1)/v micro-batches. Source: Narayanan et al., arXiv:2104.04473, section 2.2.2;
+    Korthikanti et al., arXiv:2205.05198, section 4.2.3 (the factor 1 + (p - 1)/(p v)).
+    """
+
+    def __init__(self, chunks: int) -> None:
+        self.chunks = chunks
+
+    def in_flight(self, stage: Expr, stages: Expr, micro_batches: Expr) -> Expr:
+        warm = 2 * (stages - stage - 1) + (self.chunks - 1) * stages + 1
+        several = functions().fmin(micro_batches, warm / self.chunks)
+        return functions().where(stages - 1, several, 1)
+
+    def idle(self, stages: Expr, micro_batches: Expr) -> Expr:
+        return (stages - 1) / (micro_batches * self.chunks)
 
 
 class GPipe(OneForwardOneBackward):
@@ -50,16 +71,33 @@ class PipelineParallel(Strategy):
     dimensions = (Dimension("pp", "pipeline parallel degree", order=40),)
     options = (
         Option("schedule", "order of micro-batches", default="1f1b", choices=tuple(SCHEDULES), tasks=("train",)),
+        Option(
+            "interleave",
+            "parts of the model that a device holds, under 1f1b",
+            default=1,
+            choices=(1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24),
+            tasks=("train",),
+        ),
     )
 
     def rules(self, options: Mapping[str, Any]) -> Rules:
         return Rules((Split("layers", "pp"),))
 
     def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
-        return (at_most("pp", "layers_total", "a pipeline stage needs at least one layer"),)
+        found = (at_most("pp", "layers_total", "a pipeline stage needs at least one layer"),)
+        if int(options.get("interleave", 1)) == 1:
+            return found
+        return (*found, divides("pp", "micro_batches", "interleaved, pp must divide the number of micro-batches"))
 
     def schedule(self, options: Mapping[str, Any]) -> Schedule:
-        return SCHEDULES[str(options.get("schedule", "1f1b"))]
+        name, chunks = str(options.get("schedule", "1f1b")), int(options.get("interleave", 1))
+        if chunks == 1:
+            return SCHEDULES[name]
+        if name != "1f1b":
+            raise UserError(
+                f"--interleave {chunks}: the schedule {name} holds one part of the model a device; use 1f1b"
+            )
+        return Interleaved(chunks)
 
 
 @hookimpl

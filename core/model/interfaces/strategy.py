@@ -83,10 +83,15 @@ def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
 
 
 class Schedule(ABC):
-    """How micro-batches go through pipeline stages: what is in flight, and the dimension the stages lie on."""
+    """How micro-batches go through pipeline stages: what is in flight, and the dimension the stages lie on.
+
+    ``chunks``: parts of the model that a device holds, spread over its depth; micro-batches cross the devices once for
+    each, and the pipeline fills in so much less time.
+    """
 
     name: ClassVar[str]
     dimension: ClassVar[str]
+    chunks: int = 1
 
     @abstractmethod
     def in_flight(self, stage: Expr, stages: Expr, micro_batches: Expr) -> Expr:
@@ -103,6 +108,7 @@ class Strategy(ABC):
     name: ClassVar[str]
     dimensions: ClassVar[tuple[Dimension, ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
+    tasks: ClassVar[tuple[str, ...]] = ("train", "serve")
 
     @abstractmethod
     def rules(self, options: Mapping[str, Any]) -> Rules:

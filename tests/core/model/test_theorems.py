@@ -233,6 +233,12 @@ def untied(block: Block) -> Block:
 # --- the pipeline -------------------------------------------------------------------------------------------------
 
 
+def bare_pipeline(graphs: dict[str, ModelGraph], chunks: int) -> Scene:
+    """Layers only, of which a device holds so many parts."""
+    bare = evolve(graphs["gpt2"], embedding=Block("embedding", (), "a", "b"), output=Block("output", (), "a", "b"))
+    return Scene.of(bare, (PipelineParallel(),), {"interleave": chunks})
+
+
 @pytest.fixture(scope="module")
 def pipeline(graphs: dict[str, ModelGraph]) -> Scene:
     """Layers only: stages are even where their number divides the layers."""
@@ -251,6 +257,38 @@ def test_bubble(pipeline: Scene, stages: int, each: int, micro_batches: int) -> 
     ideal = micro_batches * one
     assert (found[f"t{number}"] - ideal) / ideal == pytest.approx((stages - 1) / micro_batches, rel=1e-9)
     assert float(pipeline.plan.schedule.idle(stages, micro_batches)) == pytest.approx((stages - 1) / micro_batches)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    stages=st.integers(2, 16), each=st.integers(1, 8), rounds=st.integers(1, 8), chunks=st.sampled_from([1, 2, 3, 5])
+)
+def test_the_bubble_of_an_interleaved_schedule(
+    graphs: dict[str, ModelGraph], stages: int, each: int, rounds: int, chunks: int
+) -> None:
+    """Idle over ideal time is (p − 1)/(m v). Source: Narayanan et al., section 2.2.2."""
+    scene = bare_pipeline(graphs, chunks)
+    free = {f"tier_{what}_{i}": value for i in range(3) for what, value in (("bandwidth", 1e300), ("latency", 0.0))}
+    micro_batches = rounds * stages
+    found = scene.at(pp=stages, layers=stages * each * chunks, micro_batches=micro_batches, **free)
+    number = next(node["id"] for node in scene.program.nodes if node["kind"] == "pipelined")
+    ideal = micro_batches * scene.at(pp=1, layers=each * chunks, micro_batches=1, **free)[f"t{number}"]
+    bubble = (stages - 1) / (micro_batches * chunks)
+    assert (found[f"t{number}"] - ideal) / ideal == pytest.approx(bubble, rel=1e-9)
+    assert scene.plan.schedule is not None
+    assert float(scene.plan.schedule.idle(stages, micro_batches)) == pytest.approx(bubble)
+
+
+def test_every_chunk_has_a_boundary(graphs: dict[str, ModelGraph]) -> None:
+    """A micro-batch crosses p v − 1 boundaries, there and back: v times as much traffic. Source: section 2.2.2."""
+    apart = {"tier_bandwidth_0": 1.0, "tier_bandwidth_1": 1.0, "tier_bandwidth_2": 1.0}
+    busy = []
+    for chunks in (1, 4):
+        scene = bare_pipeline(graphs, chunks)
+        out = scene.at(pp=4, layers=16, micro_batches=400, **apart)
+        number = next(node["id"] for node in scene.program.nodes if node["kind"] == "pipelined")
+        busy.append(out[f"t{number}"])
+    assert busy[1] / busy[0] == pytest.approx(4, rel=0.02)
 
 
 def test_the_boundary_carries_the_stream_as_it_is_stored(graphs: dict[str, ModelGraph]) -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import pytest
 
+from slipstick.core.errors import UserError
+from slipstick.core.host.host import default_host
 from slipstick.core.model.graph import ModelGraph
 from slipstick.core.model.interfaces.strategy import Schedule
 from slipstick.core.model.layout import Distribution, Store
+from slipstick.core.study.settings import settings_for
 from slipstick.core.testkit import laws, models
 from slipstick.core.testkit.scene import Scene
+from slipstick.plugins.strategies.context import ContextParallel
 from slipstick.plugins.strategies.data import DataParallel
 from slipstick.plugins.strategies.expert import ExpertParallel
-from slipstick.plugins.strategies.pipeline import SCHEDULES, PipelineParallel
+from slipstick.plugins.strategies.pipeline import SCHEDULES, Interleaved, PipelineParallel
 from slipstick.plugins.strategies.tensor import TensorParallel
 
 
@@ -65,6 +69,62 @@ def test_one_forward_one_backward_holds_what_playing_it_holds(stages: int, micro
     schedule = SCHEDULES["1f1b"]
     held = [int(schedule.in_flight(i, stages, micro_batches)) for i in range(stages)]
     assert held == one_f_one_b(stages, micro_batches)
+
+
+def interleaved(device: int, stages: int, chunks: int, micro_batches: int) -> int:
+    """Most chunk activations that a device holds when Megatron-LM's interleaved schedule is played step by step.
+
+    Source: the warm-up of forward_backward_pipelining_with_interleaving: 2 (p - i - 1) + (v - 1) p forward steps.
+    """
+    steps = micro_batches * chunks
+    warm_up = min(steps, 2 * (stages - device - 1) + (chunks - 1) * stages)
+    held = peak = warm_up
+    for _ in range(steps - warm_up):
+        held += 1
+        peak = max(peak, held)
+        held -= 1
+    return peak
+
+
+@pytest.mark.parametrize("stages", [2, 4, 8])
+@pytest.mark.parametrize("chunks", [2, 3, 5])
+def test_interleaved_holds_what_playing_it_holds(stages: int, chunks: int) -> None:
+    schedule = Interleaved(chunks)
+    for micro_batches in (stages, 2 * stages, 8 * stages):
+        held = [float(schedule.in_flight(i, stages, micro_batches)) * chunks for i in range(stages)]
+        assert held == pytest.approx([interleaved(i, stages, chunks, micro_batches) for i in range(stages)])
+    laws.schedule_is_sound(schedule)
+
+
+def test_interleaving_keeps_more_activations_on_the_first_device() -> None:
+    """1 + (p - 1)/(p v) of what 1F1B keeps. Source: Korthikanti et al., arXiv:2205.05198, section 4.2.3."""
+    for stages, chunks in ((8, 3), (35, 3), (64, 1)):
+        schedule = Interleaved(chunks) if chunks > 1 else SCHEDULES["1f1b"]
+        factor = 1 + (stages - 1) / (stages * chunks) if chunks > 1 else 1.0
+        assert float(schedule.in_flight(0, stages, 10_000)) / stages == pytest.approx(factor)
+
+
+def test_only_one_forward_one_backward_is_interleaved() -> None:
+    with pytest.raises(UserError, match="use 1f1b"):
+        PipelineParallel().schedule({"schedule": "gpipe", "interleave": 2})
+
+
+def test_context_parallelism_halves_the_work_and_what_is_kept(dense: ModelGraph) -> None:
+    """cp and dp ranks do the same work on as many tokens; activations go by the tokens of a device, and the state that
+    ZeRO splits over dp is split over dp x cp. Source: Llama 3, arXiv:2407.21783, section 3.3.2."""
+    scene = Scene.of(dense, (DataParallel(), ContextParallel()), {"zero": 1})
+    apart = scene.rows(scene.at(dp=4, cp=1, micro_batch=1, sequence=256))
+    split = scene.rows(scene.at(dp=2, cp=2, micro_batch=1, sequence=256))
+    assert split["activations"] == pytest.approx(apart["activations"] / 2)
+    assert split["optimizer"] == pytest.approx(apart["optimizer"])
+    one = scene.at(dp=1, cp=1, micro_batch=1, sequence=256, micro_batches=1)["hardware_flops"]
+    assert scene.at(dp=1, cp=2, micro_batch=1, sequence=256, micro_batches=1)["hardware_flops"] == pytest.approx(one)
+
+
+def test_context_parallelism_is_of_training() -> None:
+    """A new token of a served sequence can't be split."""
+    assert "cp" in settings_for("train", default_host())
+    assert "cp" not in settings_for("serve", default_host())
 
 
 def test_gpipe_holds_every_micro_batch_on_several_stages() -> None:
