@@ -22,7 +22,7 @@ from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Loo
 from .phase import ENGINES, Placed, Use, ordered, reduction, stored_layout, width
 from .placement import Placer
 from .routing import exchange, permuted
-from .work import Collective, Gradient, Step, Work, in_rounds
+from .work import Collective, Gradient, Step, Work, unfused
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -306,7 +306,7 @@ class BackwardPlacer(Placer):
             first = op.inputs[0]
             flops = 2 * op.flops * self.count(first, self.layout[first.name]) * FLOP
             # unfused, a chain of operations has about two for each on the way back, less the one that starts it
-            shape = in_rounds(2 * op.rounds - 1, writes.values(), sympy.Add(*reads.values(), *writes.values()))
+            shape = unfused(2 * op.rounds - 1, writes.values())
             self.steps.append(Work(op.name, "input gradient", "pointwise", flops, ZERO, reads, writes, shape))
         for weight in op.parameters:  # partial over whatever splits an axis that the weight lacks: tokens, or heads too
             layout = use.layouts[op.inputs[0].name]

@@ -54,7 +54,7 @@ from .phase import (
     width,
 )
 from .routing import combine, dispatch
-from .work import Collective, Direction, Step, Work, in_rounds
+from .work import Collective, Direction, Step, Work, unfused
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -390,7 +390,7 @@ class Placer:
             layouts[weight.name] = self.weight_layout(weight)
         first = (op.outputs or op.inputs)[0]
         count = self.count(first, layouts[first.name])
-        shape = in_rounds(op.rounds, writes.values(), sympy.Add(*reads.values(), *writes.values()))
+        shape = unfused(op.rounds, (writes[t.name] for t in op.outputs if t.format != "mask"))
         flops = op.flops * count * FLOP
         self.steps.append(Work(op.name, "forward", "pointwise", flops, sympy.Integer(0), reads, writes, shape))
         self.uses.append(Use(op, layouts, frozenset()))

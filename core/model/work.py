@@ -26,7 +26,7 @@ class Work:
     ``model_flops`` what counts as useful work (without recomputation, attention without causal discount) [FLOP];
     ``reads`` and ``writes``: tensor name → bytes [B]; ``shape``: named extents for formulas that want
     them (m, n, k, groups; a product is y[m, n] = a[m, k] · b[k, n] where a was just made and b comes from memory;
-    ``rounds`` and ``unfused``: kernels and bytes [B] of a pass where nothing is fused);
+    ``further`` and ``spilled``: of a pass where nothing is fused, kernels beyond the first, bytes beyond its own [B]);
     ``engine``: whose rate prices it (gemm, attention, vector); ``operand``: the tensor shared with work it may join.
     """
 
@@ -95,15 +95,15 @@ class Alternatives:
 Step = Work | Collective | Alternatives
 
 
-def in_rounds(rounds: int, outputs: Iterable[Expr], moved: Expr) -> dict[str, Expr]:
-    """What software that fuses nothing makes of a pass: ``rounds`` kernels an output of so many bytes, and the bytes
-    ``unfused`` that they move, each further one reading and writing one tensor beside ``moved``."""
+def unfused(rounds: int, outputs: Iterable[Expr]) -> dict[str, Expr]:
+    """What software that fuses nothing makes of a pass: ``rounds`` kernels for each output of so many bytes, where each
+    further one reads and writes that tensor once more."""
     import sympy
 
     sizes = tuple(outputs)
     return {
-        "rounds": sympy.Integer(max(rounds * len(sizes), 1)),
-        "unfused": moved + 2 * (rounds - 1) * sympy.Add(*sizes),
+        "further": sympy.Integer(max(rounds * len(sizes), 1) - 1),
+        "spilled": 2 * (rounds - 1) * sympy.Add(*sizes),
     }
 
 
@@ -172,10 +172,11 @@ def _merge(a: Work, b: Work) -> Work:
 
     reads = {**a.reads, **{name: size for name, size in b.reads.items() if name not in a.writes}}
     shape = dict(a.shape)
-    if a.kind == "pointwise":  # what is not fused is not joined either
-        one = sympy.Integer(1)
-        shape = {"rounds": a.shape.get("rounds", one) + b.shape.get("rounds", one),
-                 "unfused": a.shape.get("unfused", a.bytes) + b.shape.get("unfused", b.bytes)}  # fmt: skip
+    if a.kind == "pointwise":  # what is not fused is not joined either: one kernel more, and what lies between moves
+        zero = sympy.Integer(0)
+        between = a.bytes + b.bytes - sympy.Add(*reads.values(), *a.writes.values(), *b.writes.values())
+        shape = {"further": a.shape.get("further", zero) + b.shape.get("further", zero) + 1,
+                 "spilled": a.shape.get("spilled", zero) + b.shape.get("spilled", zero) + between}  # fmt: skip
     if a.kind == "gemm":
         # Joined along the axis that the two do not share: the outputs, which the input gradient sums over.
         axis = {"forward": "n", "input gradient": "k"}.get(a.direction, "m")

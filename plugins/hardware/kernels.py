@@ -124,7 +124,7 @@ def _bound(work: Work) -> tuple[str, dict[str, Any]]:
             }
         return work.kind, inputs
     if work.kind == "pointwise":
-        inputs = {"rounds": sympy.Integer(1), "unfused": work.bytes, **inputs}
+        inputs = {"further": zero, "spilled": zero, **inputs}
     if work.kind == "attention" and {"batch", "heads", "query", "context"} <= set(shape):
         return _attention(work, inputs, unit_symbol("FLOP"))
     return work.kind if work.kind in ("permute", "lookup", "optimizer") else "pointwise", inputs

@@ -87,7 +87,7 @@ def _grouped(row: TraceRow, machine: Machine) -> tuple[Part, ...]:
     vector = {"rate": machine["vector_rate"], "bandwidth": machine["bandwidth"]}
     moved = Part("permute", {"flops": 0.0, "bytes": 4.0 * rows * hidden, **vector})
     size = 2.0 * rows * (wide + inner)
-    between = Part("pointwise", {"flops": 5.0 * rows * inner, "bytes": size, "unfused": size, "rounds": 1.0,
+    between = Part("pointwise", {"flops": 5.0 * rows * inner, "bytes": size, "spilled": 0.0, "further": 0.0,
                                  "cache": machine["cache"], **vector})  # fmt: skip
     return (product(wide, hidden), product(hidden, inner), moved, between)
 
@@ -189,7 +189,7 @@ def _chain(row: TraceRow, machine: Machine) -> tuple[Part, ...]:
     shape = row.shape
     inputs = {
         "flops": shape.get("flops", shape.get("elements", 0.0)), "bytes": shape["bytes"],
-        "unfused": shape.get("unfused", shape["bytes"]), "rounds": shape.get("rounds", 1.0),
+        "spilled": shape.get("unfused", shape["bytes"]) - shape["bytes"], "further": shape.get("rounds", 1.0) - 1.0,
         "rate": machine["vector_rate"], "bandwidth": machine["bandwidth"], "cache": machine["cache"],
     }  # fmt: skip
     return (Part("pointwise", inputs),)

@@ -41,9 +41,9 @@ def one_pass(slot: str) -> Formula:
 
 
 def _chain(n: Any) -> Any:
-    own = kept(n, n.launch * (1 + n.unfused_share * (n.rounds - 1)))
+    own = kept(n, n.launch * (1 + n.unfused_share * n.further))
     compute = kept(n, n.flops / (n.compute_efficiency * n.rate))
-    moved = kept(n, n.bytes + n.unfused_share * n.fmax(n.unfused - n.bytes, 0))
+    moved = kept(n, n.bytes + n.unfused_share * n.spilled)
     near = (1 - 1 / n.warm_gain) * stays(n, n.bytes, n.warm_cache * n.cache)
     memory = kept(n, moved * (1 - near) / (n.memory_efficiency * n.bandwidth))
     return own + n.fmax(compute, memory), {"compute": compute, "memory": memory, "latency": own}
@@ -51,8 +51,8 @@ def _chain(n: Any) -> Any:
 
 @cache
 def chain() -> Formula:
-    """A chain of pointwise operations: one kernel over ``bytes``, or, as far as software does not fuse them, ``rounds``
-    kernels that move ``unfused`` bytes. What fits the cache may move faster.
+    """A chain of pointwise operations: one kernel over ``bytes``, and as far as software does not fuse them ``further``
+    kernels that move ``spilled`` bytes more. What fits the cache may move faster.
 
     Source: Williams, Waterman, Patterson, CACM 52(4) 2009.
     """
@@ -60,7 +60,7 @@ def chain() -> Formula:
 
     return Formula(
         "pointwise",
-        inputs={"flops": "FLOP", "bytes": "B", "unfused": "B", "rounds": "1", "rate": "FLOP/s", "bandwidth": "B/s",
+        inputs={"flops": "FLOP", "bytes": "B", "spilled": "B", "further": "1", "rate": "FLOP/s", "bandwidth": "B/s",
                 "cache": "B"},
         parameters=parameters("pointwise"),
         build=_chain,

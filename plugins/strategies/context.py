@@ -1,8 +1,9 @@
 """Context parallelism: the tokens of a sequence split over devices.
 
 Keys and values are gathered for attention, and their gradients scattered back; weight gradients are partial sums over
-the group, and what ZeRO keeps split over data parallel ranks is split over these as well. Tokens are dealt out so that every device has its share of near and of far ones (zigzag): under a causal
-mask each does the same work, which is the mean that the law prices.
+the group, and what ZeRO keeps split over data parallel ranks is split over these as well. Tokens are dealt out so that
+every device has its share of near and of far ones (zigzag): under a causal mask each does the same work, which is the
+mean that the law prices.
 
 Source: Liu et al., Ring Attention, arXiv:2310.01889; Dubey et al., Llama 3, arXiv:2407.21783, section 3.3.2 (keys and
 values gathered, 2 x cp chunks dealt out in pairs).

@@ -72,6 +72,14 @@ def test_any_beginning_of_the_products_covers_decode_to_prefill(length: int) -> 
         assert sum(low <= m < high for m in rows) >= len(rows) // 10
 
 
+@pytest.mark.parametrize("limits", [CPU, GPU])
+def test_a_slow_device_gets_smaller_products_not_fewer_tokens(limits: Limits) -> None:
+    """From 1 to 16,384 tokens in a step, a third each for up to 16, up to 512 and more, as far as a step reaches."""
+    tokens = [case.shape["m"] for case in plan(("gemm",), ("fp32",), limits) if case.variant != "weight gradient"]
+    parts = (sum(m <= 16 for m in tokens), sum(16 < m <= 512 for m in tokens), sum(m > 512 for m in tokens))
+    assert min(parts) >= 0.2 * len(tokens), parts
+
+
 def test_attention_is_half_decoding_with_and_without_grouped_queries() -> None:
     cases = [case.shape for case in plan(["attention"], ["fp32"], CPU)]
     decode = [shape for shape in cases if shape["query"] == 1]
