@@ -63,8 +63,13 @@ class Mesh:
     def of(cls, dimensions: Iterable[Dimension]) -> Mesh:
         """The mesh of ``dimensions``; a dimension without lenders is an atom, one with lenders splits theirs."""
         from ..algebra.functions import functions
-        from ..algebra.symbols import symbol
+        from ..algebra.symbols import TABLE, SymbolInfo, register, symbol
 
+        dimensions = tuple(dimensions)
+        for dimension in dimensions:  # a strategy's own dimension is a symbol like any other
+            if TABLE.get(dimension.name) is None:
+                latex = rf"\mathrm{{{dimension.name}}}".replace("_", r"\_")
+                register(SymbolInfo(dimension.name, latex, "1", dimension.title, 1, integer=True), "mesh")
         f = functions()
         own = sorted((d for d in dimensions if not d.lenders), key=lambda d: d.order)
         borrowing = [d for d in dimensions if d.lenders]

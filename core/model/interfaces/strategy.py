@@ -19,7 +19,8 @@ A minimal plugin::
         return [ContextParallel()]
 
 That is a whole context parallelism: the all-gather of keys and values, the reduce-scatter of their gradients and the
-further reduction of weight gradients follow from the split.
+further reduction of weight gradients follow from the split. (It is bundled, with what ZeRO splits beside it: a strategy
+of your own has another name, and so has its dimension.)
 
 Floor: model. Pure data and abstract classes.
 """

@@ -71,7 +71,7 @@ def test_no_remedy_is_a_false_promise(one: Any, model: str, tp: int, pp: int, mi
             "train",
             "llama-3.1-8b",
             {"devices": 8, "tp": 3},
-            "tp times pp must divide the number of devices.*tp 3.*devices 8",
+            "tp times cp times pp must divide the number of devices.*tp 3.*devices 8",
         ),
         (
             "train",

@@ -106,27 +106,27 @@ from slipstick.core.model.interfaces.strategy import Strategy
 from slipstick.core.model.layout import Rules, Split
 from slipstick.core.model.mesh import Dimension
 
-class ContextParallel(Strategy):
-    name = "context"
-    dimensions = (Dimension("cp", "context parallel degree", order=20),)
+class RingAttention(Strategy):
+    name = "ring"
+    dimensions = (Dimension("ring", "ring attention degree", order=21),)
 
     def rules(self, options):
-        return Rules(splits=(Split("query", "cp"),))
+        return Rules(splits=(Split("query", "ring"),))
 
 @hookimpl
 def slipstick_strategies():
-    return [ContextParallel()]
+    return [RingAttention()]
 """
 
 
 def test_an_edited_plugin_file_has_other_entries(tmp_path: Path) -> None:
     """Its formulas may have changed, so the entries made with the old file are not asked."""
     cache = tmp_path / "cache"
-    file = tmp_path / "context.py"
+    file = tmp_path / "ring.py"
     code = (
         "import sys; from slipstick.core.host.host import Host; from slipstick.core.study.ask import ask; "
         "host = Host.load(files=[sys.argv[1]]); "
-        "given = {'devices': 8, 'cp': 8, 'global_batch': 1, 'sequence': 1024, 'zero': 0}; "
+        "given = {'devices': 8, 'ring': 8, 'global_batch': 1, 'sequence': 1024, 'zero': 0}; "
         "made = ask('train', ('llama-3.1-8b',), ('b300',), given, host); "
         "print(made.predictions[0].time, 'sympy' in sys.modules)"
     )

@@ -26,7 +26,7 @@ def told(done: Any) -> str:
     assert done.err.startswith("error: ")
     assert done.err.count("\n") == 1
     assert "Traceback" not in done.err
-    assert len(done.err) < 700
+    assert len(done.err) < 720
     return str(done.err)
 
 

@@ -152,9 +152,8 @@ def test_a_fraction_of_the_free_memory_is_a_fraction_of_all_that_fits(run: Run) 
 @pytest.mark.parametrize(
     ("point", "reason"),
     [
-        (trained("iteration", 1.0, cp=2), "context parallelism is not modelled yet"),
+        (trained("iteration", 1.0, cp=2), "can't be laid out: tp times cp times pp must divide"),
         (trained("iteration", 1.0, zero="3+CPU offload"), "CPU offload"),
-        (trained("iteration", 1.0, precision="NVFP4"), "training in nvfp4 is not modelled yet"),
         (trained("iteration", 1.0, precision="posit8"), "number format 'posit8' is not known"),
         (trained("iteration", 1.0, "task=LoRA"), "low-rank adaptation"),
         (trained("iteration", 1.0, tp=5), "can't be laid out"),
@@ -194,9 +193,11 @@ def test_a_stack_that_is_not_installed_is_told(host: Host) -> None:
         Run(host, "no-such-stack")
 
 
-def test_an_interleaved_schedule_is_marked_as_approximated(run: Run) -> None:
-    made = run.predict(trained("iteration", 1.0, interleave=3))
-    assert any("interleaved" in note for note in made.notes)
+def test_an_interleaved_schedule_is_faster_for_its_shorter_bubble(run: Run) -> None:
+    """8 stages and 64 micro-batches: (p - 1)/m of the time, or a third of it."""
+    plain, made = (run.predict(trained("iteration", 1.0, interleave=chunks)) for chunks in (1, 3))
+    assert not any("interleaved" in note for note in made.notes)
+    assert 0.88 < made.value / plain.value < 0.99
 
 
 def test_the_table_of_machines_names_what_is_there(host: Host) -> None:
