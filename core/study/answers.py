@@ -173,7 +173,7 @@ def find_obstacles(
 
 
 def _numbers(constraint: Any, values: Mapping[str, Any]) -> str:
-    names = dict.fromkeys((*constraint.left, *constraint.right))
+    names = [name for name in dict.fromkeys((*constraint.left, *constraint.right)) if name in values]
     hidden = {"mesh_devices": "product", "reachable_devices": "reach", "layers_total": "layers"}
     return ", ".join(f"{hidden.get(name, name)} {_short(values[name])}" for name in names)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 
 from ..errors import UserError, unknown
 from ..model import symbols as _registered  # noqa: F401  # registers the law's symbols
@@ -138,17 +138,13 @@ class Case:
 
 def is_broken(constraint: Constraint, values: Mapping[str, Any]) -> Any:
     """Whether a condition fails, for numbers or arrays; None where it names something the model lacks."""
-    names = (*constraint.left, *constraint.right)
-    if any(name not in values for name in names):
+    sides = constraint.sides(values)
+    degree = values.get(constraint.split, 2)
+    if sides is None or any(hasattr(v, "free_symbols") for v in (*sides, degree)):
         return None
-    left: Any = 1
-    right: Any = 1
-    for name in constraint.left:
-        left = left * values[name]
-    for name in constraint.right:
-        right = right * values[name]
-    if any(hasattr(v, "free_symbols") for v in (left, right)):
-        return None
+    left, right = sides
+    if constraint.split:
+        return (degree > 1) & is_broken(evolve(constraint, split=""), values)
     if constraint.kind == "divides":
         return (right % left) != 0
     if constraint.kind == "at_most":

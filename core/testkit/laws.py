@@ -67,17 +67,18 @@ def allows_degree_one(strategy: Strategy, known: Mapping[str, float]) -> None:
 
 def holds(constraint: Constraint, values: Mapping[str, float]) -> bool:
     """Whether a condition holds; one that names a size which ``values`` lacks does not apply."""
-    if any(name not in values for name in (*constraint.left, *constraint.right)):
+    sides = constraint.sides(values)
+    if sides is None or values.get(constraint.split, 2) <= 1:
         return True
-    left, right = (prod(values[name] for name in names) for names in (constraint.left, constraint.right))
+    left, right = sides
     if constraint.kind == "at_most":
-        return left <= right
+        return bool(left <= right)
     if constraint.kind == "divides":
-        return right % left == 0
+        return bool(right % left == 0)
     if constraint.kind == "either_divides":
-        return right % left == 0 or left % right == 0
+        return bool(right % left == 0 or left % right == 0)
     if constraint.kind == "equal":
-        return left == right
+        return bool(left == right)
     raise AssertionError(
         f"a condition of unknown kind {constraint.kind!r}; known: divides, either_divides, at_most, equal"
     )

@@ -84,10 +84,14 @@ class PipelineParallel(Strategy):
         return Rules((Split("layers", "pp"),))
 
     def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
-        found = (at_most("pp", "layers_total", "a pipeline stage needs at least one layer"),)
-        if int(options.get("interleave", 1)) == 1:
-            return found
-        return (*found, divides("pp", "micro_batches", "interleaved, pp must divide the number of micro-batches"))
+        chunks = int(options.get("interleave", 1))
+        if chunks == 1:
+            return (at_most("pp", "layers_total", "a pipeline stage needs at least one layer"),)
+        parts = f"each of the {chunks} parts of a stage needs at least one layer"
+        return (
+            at_most(("pp", str(chunks)), "layers_total", parts, split="pp"),
+            divides("pp", "micro_batches", "interleaved, pp must divide the number of micro-batches"),
+        )
 
     def schedule(self, options: Mapping[str, Any]) -> Schedule:
         name, chunks = str(options.get("schedule", "1f1b")), int(options.get("interleave", 1))

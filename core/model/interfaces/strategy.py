@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from attrs import frozen
@@ -60,13 +61,24 @@ class Constraint:
     """A condition on a setting, checked on numbers and arrays alike; products of named values on both sides.
 
     ``divides``: the product of ``left`` must divide the product of ``right``; ``at_most``: must not exceed it.
-    A condition that names a size which the model lacks (no experts, no key/value heads) does not apply.
+    A condition that names a size which the model lacks (no experts, no key/value heads) does not apply. A whole number
+    in place of a name stands for itself. ``split``: a degree; at 1 the condition does not apply either.
     """
 
     kind: str
     left: tuple[str, ...]
     right: tuple[str, ...]
     message: str
+    split: str = ""
+
+    def sides(self, values: Mapping[str, Any]) -> tuple[Any, Any] | None:
+        """Both products; None where a name has no value."""
+        if any(name not in values and not name.isdigit() for name in (*self.left, *self.right)):
+            return None
+        left, right = (
+            prod(int(name) if name.isdigit() else values[name] for name in names) for names in (self.left, self.right)
+        )
+        return left, right
 
 
 def divides(left: str | tuple[str, ...], right: str | tuple[str, ...], message: str) -> Constraint:
@@ -74,9 +86,9 @@ def divides(left: str | tuple[str, ...], right: str | tuple[str, ...], message: 
     return Constraint("divides", _names(left), _names(right), message)
 
 
-def at_most(left: str | tuple[str, ...], right: str | tuple[str, ...], message: str) -> Constraint:
+def at_most(left: str | tuple[str, ...], right: str | tuple[str, ...], message: str, split: str = "") -> Constraint:
     """The product of ``left`` must be at most the product of ``right``."""
-    return Constraint("at_most", _names(left), _names(right), message)
+    return Constraint("at_most", _names(left), _names(right), message, split)
 
 
 def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:

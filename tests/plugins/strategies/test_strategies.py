@@ -9,6 +9,7 @@ from slipstick.core.host.host import default_host
 from slipstick.core.model.graph import ModelGraph
 from slipstick.core.model.interfaces.strategy import Schedule
 from slipstick.core.model.layout import Distribution, Store
+from slipstick.core.study.case import is_broken
 from slipstick.core.study.settings import settings_for
 from slipstick.core.testkit import laws, models
 from slipstick.core.testkit.scene import Scene
@@ -107,6 +108,17 @@ def test_interleaving_keeps_more_activations_on_the_first_device() -> None:
 def test_only_one_forward_one_backward_is_interleaved() -> None:
     with pytest.raises(UserError, match="use 1f1b"):
         PipelineParallel().schedule({"schedule": "gpipe", "interleave": 2})
+
+
+def test_every_part_of_an_interleaved_stage_needs_a_layer() -> None:
+    most, divided = PipelineParallel().constraints({"interleave": 24})
+    assert most.sides({"pp": 4, "layers_total": 80}) == (96, 80)
+    for pp, allowed in ((1, True), (2, True), (4, False)):
+        values = {"pp": pp, "layers_total": 80}
+        assert laws.holds(most, values) is allowed
+        assert bool(is_broken(most, values)) is not allowed
+    assert laws.holds(most, {"pp": 1, "layers_total": 4})  # one stage alone is not interleaved
+    assert not laws.holds(divided, {"pp": 4, "micro_batches": 6})
 
 
 def test_context_parallelism_halves_the_work_and_what_is_kept(dense: ModelGraph) -> None:
