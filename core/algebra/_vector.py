@@ -51,12 +51,20 @@ def _ceil(x: Any, out: Any) -> None:
     np.add(out, 0.0, out)
 
 
+def _pow(base: Any, exponent: Any, out: Any) -> None:
+    """The power; of minus infinity too where numpy takes a single exponent of 1/2 for a root, which has none there."""
+    lowest = base == -np.inf if exponent.ndim == 0 and exponent == 0.5 else None  # before ``out`` overwrites it
+    np.power(base, exponent, out)
+    if lowest is not None:
+        np.copyto(out, np.inf, where=lowest)
+
+
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "add": np.add,
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
-    "pow": np.power,
+    "pow": _pow,
     "max": _named_out(np.maximum),
     "min": _named_out(np.minimum),
     "or_max": _named_out(np.fmax),

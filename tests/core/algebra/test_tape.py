@@ -109,6 +109,14 @@ def test_values_at_the_edges() -> None:
 MEAN = Tape(("a", "b"), (2.0,), (("add", 0, 1), ("div", 3, 2), ("mul", 0, 2)), {"mean": 4, "double": 5})
 
 
+def test_the_half_power_of_minus_infinity_is_infinite_for_arrays_too() -> None:
+    """As C's pow has it; numpy takes a root for a single exponent of 1/2."""
+    tape = Tape(("x",), (0.5,), (("pow", 0, 1),), {"y": 2})
+    points = [-np.inf, 0.0, 4.0, np.inf]
+    assert [tape.evaluate({"x": point})["y"] for point in points] == [np.inf, 0.0, 2.0, np.inf]
+    assert np.asarray(tape.evaluate({"x": np.array(points)})["y"]).tolist() == [np.inf, 0.0, 2.0, np.inf]
+
+
 def test_only_the_inputs_of_the_asked_outputs_are_needed() -> None:
     assert MEAN.evaluate({"a": 3}, outputs=["double"]) == {"double": 6.0}
     assert list(MEAN.evaluate({"a": 3, "b": 5, "other": "ignored"}, outputs=["mean", "double"])) == ["mean", "double"]
