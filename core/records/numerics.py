@@ -32,6 +32,8 @@ formats share an 8-bit scale among 32 elements (OCP Microscaling 1.0), NVFP4 an 
 group of 128 with a 16-bit scale; nf4 the double-quantised 0.127 bits of arXiv:2305.14314 rounded to one byte in
 128."""
 
+SIXTEEN_BITS = ("bf16", "fp16")
+
 _RATES: dict[str, tuple[str, ...]] = {
     "fp32": ("fp32",),
     "tf32": ("tf32", "fp32"),
@@ -75,6 +77,15 @@ def rate_of(accelerator: Accelerator, number_format: str) -> tuple[float, str]:
             return accelerator.rates[candidate].value, candidate
     has = ", ".join(accelerator.rates)
     raise UserError(f"{accelerator.name} has no {number_format} rate; it has {has} (choose another --precision)")
+
+
+def expanded(wanted: str, used: str) -> bool:
+    """Whether products in a format that has a rate of its own run in 16 bits instead, for want of that rate.
+
+    >>> expanded("nvfp4", "bf16"), expanded("nvfp4", "fp4"), expanded("int4", "bf16")
+    (True, False, False)
+    """
+    return used in SIXTEEN_BITS and _RATES[wanted][0] not in SIXTEEN_BITS
 
 
 TRAINING: dict[str, Numerics] = {

@@ -6,10 +6,10 @@ multiplies and divides. A case answers any number of numeric settings: one, or a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from attrs import define, evolve, field
+from attrs import define, field
 
 from ..errors import UserError, unknown
 from ..model import symbols as _registered  # noqa: F401  # registers the law's symbols
@@ -19,7 +19,7 @@ from ..model.interfaces.kernels import stated_parameters
 from ..model.interfaces.stack import Stack, no_cost
 from ..model.interfaces.strategy import Constraint, at_most, divides
 from ..records.hardware import Machine
-from ..records.numerics import Numerics, rate_of, serving_numerics, training_numerics
+from ..records.numerics import Numerics, expanded, rate_of, serving_numerics, training_numerics
 from ..records.provenance import Quantity
 from .calibration import Trust, calibration
 from .plan import Plan, all_options, applicable
@@ -142,18 +142,18 @@ def is_broken(constraint: Constraint, values: Mapping[str, Any]) -> Any:
     degree = values.get(constraint.split, 2)
     if sides is None or any(hasattr(v, "free_symbols") for v in (*sides, degree)):
         return None
-    left, right = sides
-    if constraint.split:
-        return (degree > 1) & is_broken(evolve(constraint, split=""), values)
-    if constraint.kind == "divides":
-        return (right % left) != 0
-    if constraint.kind == "at_most":
-        return left > right
-    if constraint.kind == "equal":
-        return left != right
-    if constraint.kind == "either_divides":
-        return ((right % left) != 0) & ((left % right) != 0)
-    raise UserError(f"constraint of unknown kind {constraint.kind!r}; known: divides, at_most, equal, either_divides")
+    if constraint.kind not in _BROKEN:
+        raise UserError(f"condition of unknown kind {constraint.kind!r}; known: {', '.join(_BROKEN)}")
+    return _BROKEN[constraint.kind](*sides) & (degree > 1)
+
+
+_BROKEN: dict[str, Callable[[Any, Any], Any]] = {
+    "divides": lambda left, right: (right % left) != 0,
+    "at_most": lambda left, right: left > right,
+    "equal": lambda left, right: left != right,
+    "either_divides": lambda left, right: ((right % left) != 0) & ((left % right) != 0),
+}
+"""Kind of a condition → whether its two sides, numbers or arrays, break it."""
 
 
 def reachable(machine: Machine) -> int | None:
@@ -200,11 +200,7 @@ def make_case(
     for engine, wanted in numerics.engines.items():
         rate, used = rate_of(accelerator, wanted)
         fixed[f"{engine}_rate"] = rate
-        if (
-            used != wanted
-            and wanted in ("fp8", "fp8_block", "fp4", "mxfp4", "nvfp4", "int8")
-            and used in ("bf16", "fp16")
-        ):
+        if expanded(wanted, used):
             line = f"{accelerator.name} has no {wanted} rate: {wanted} products run at its {used} rate"
             if line not in assumptions:
                 assumptions.append(line)

@@ -13,10 +13,11 @@ from typing import Any
 
 from ..algebra.cost import Leaf, Pipelined, Repeat, walk
 from ..algebra.dimension import DimensionError, check
-from ..errors import PluginError
+from ..errors import PluginError, UserError
 from ..model.counting import training_matmul_flops
 from ..model.interfaces.strategy import Constraint, Schedule, Strategy
 from ..model.layout import Rules
+from ..study.case import is_broken
 from .derivation import derive, training_phase
 from .scene import Scene
 
@@ -67,21 +68,10 @@ def allows_degree_one(strategy: Strategy, known: Mapping[str, float]) -> None:
 
 def holds(constraint: Constraint, values: Mapping[str, float]) -> bool:
     """Whether a condition holds; one that names a size which ``values`` lacks does not apply."""
-    sides = constraint.sides(values)
-    if sides is None or values.get(constraint.split, 2) <= 1:
-        return True
-    left, right = sides
-    if constraint.kind == "at_most":
-        return bool(left <= right)
-    if constraint.kind == "divides":
-        return bool(right % left == 0)
-    if constraint.kind == "either_divides":
-        return bool(right % left == 0 or left % right == 0)
-    if constraint.kind == "equal":
-        return bool(left == right)
-    raise AssertionError(
-        f"a condition of unknown kind {constraint.kind!r}; known: divides, either_divides, at_most, equal"
-    )
+    try:
+        return not is_broken(constraint, values)
+    except UserError as error:
+        raise AssertionError(f"a {error}") from None
 
 
 def degree_one_changes_nothing(without: Scene, present: Scene, **setting: Any) -> None:

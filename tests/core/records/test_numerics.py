@@ -9,7 +9,7 @@ import pytest
 
 from slipstick.core.errors import UserError
 from slipstick.core.host.host import default_host
-from slipstick.core.records.numerics import TRAINING, WIDTHS, rate_of, serving_numerics, training_numerics
+from slipstick.core.records.numerics import TRAINING, WIDTHS, expanded, rate_of, serving_numerics, training_numerics
 
 PAGE = (Path(__file__).parents[3] / "docs" / "precision.md").read_text(encoding="utf-8")
 # OCP Microscaling Formats 1.0, section 5.2: 32 elements share one 8-bit scale. NVFP4: 16 share an E4M3 scale (NVIDIA,
@@ -123,3 +123,14 @@ def test_the_page_has_every_recipe() -> None:
         roles = ("weight", "gradient", "master", "moment", "activation")
         assert [float(cell) for cell in cells[:5]] == [recipe.widths[role] for role in roles], name
         assert re.findall(r"[a-z0-9]+", cells[5]) == [recipe.engines["gemm"], recipe.engines["attention"]], name
+
+
+@pytest.mark.parametrize("wanted", ["fp8", "fp8_block", "mxfp8", "nvfp4", "mxfp4", "fp4", "int8"])
+def test_a_format_without_its_rate_runs_in_sixteen_bits_and_is_said_to(wanted: str) -> None:
+    """docs/precision.md: its products run in 16 bits, and the answer says so; a V100 has neither FP8, FP4 nor INT8."""
+    assert expanded(wanted, rate_of(default_host().machine("v100-sxm2-32gb").accelerator, wanted)[1])
+
+
+@pytest.mark.parametrize("plain", ["bf16", "fp16", "int4", "nf4"])
+def test_what_runs_in_sixteen_bits_anyway_is_not(plain: str) -> None:
+    assert not expanded(plain, rate_of(default_host().machine("h100-sxm").accelerator, plain)[1])
