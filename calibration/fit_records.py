@@ -89,7 +89,7 @@ def fit_batches(
         several = starts or (1 if len(segment.rows) >= MANY else 3)
         with one_thread():
             judged = judge(formula, segment.key.slot, segment.rows, held=held, stated=stated, seed=seed, starts=several)
-        fits.append(_fitted(segment, formulas[segment.key.slot], family.name, judged, source, command))
+        fits.append(_fitted(segment, stated, family.name, judged, source, command))
     progress(len(segments), len(segments), "")
     fits.sort(key=lambda fit: (fit.record.accelerator, fit.record.engine, _order(fit.record)))
     return Outcome(tuple(fits), tuple(_counted(unread)))

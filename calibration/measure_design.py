@@ -165,23 +165,28 @@ def _cases(kind: str, number_format: str, limits: Limits | None, seed: int, rank
     """The first shapes of the sequence that are new and that the device is up to."""
     seen: set[tuple[object, ...]] = set()
     wanted = COUNTS[kind]
-    shrinks = SHRINKS.get(kind)
     for point in points(40 * wanted, seed):
-        for share in SMALLER if shrinks is not None else SMALLER[:1]:
-            near = tuple(share * u if place == shrinks else u for place, u in enumerate(point))
-            shape, variant = _SHAPES.get(kind, _message)(near, number_format, len(seen))
-            case = Case(kind, shape, number_format, variant, ranks)
-            if limits is None or _within(case, limits):
-                break
-        else:
-            continue
-        key = (tuple(shape.values()), variant)
-        if key in seen:
+        case = _case_at(point, kind, number_format, limits, len(seen), ranks)
+        if case is None or (key := (tuple(case.shape.values()), case.variant)) in seen:
             continue
         seen.add(key)
         yield case
         if len(seen) == wanted:
             return
+
+
+def _case_at(
+    point: tuple[float, ...], kind: str, number_format: str, limits: Limits | None, turn: int, ranks: int
+) -> Case | None:
+    """The case at a point, made smaller until the device is up to it; None where it never is."""
+    shrinks = SHRINKS.get(kind)
+    for share in SMALLER if shrinks is not None else SMALLER[:1]:
+        near = tuple(share * u if place == shrinks else u for place, u in enumerate(point))
+        shape, variant = _SHAPES.get(kind, _message)(near, number_format, turn)
+        case = Case(kind, shape, number_format, variant, ranks)
+        if limits is None or _within(case, limits):
+            return case
+    return None
 
 
 def points(count: int, seed: int = 0) -> Iterator[tuple[float, ...]]:

@@ -158,8 +158,8 @@ def run(tape: Tape, needed: Needed, slots: list[Any], names: tuple[str, ...], ch
     if grid.dims:
         repeats = Repeats.among(arrays) if len(grid.dims) == 1 else None
         if repeats is not None:
-            _look_up(tape, {position: program[position] for position in vector}, grid, slots, origins, wanted, repeats)
-            vector = [position for position in vector if not repeats.pays(origins[first + position])]
+            own = {position: program[position] for position in vector}
+            vector = _look_up(tape, own, grid, slots, origins, wanted, repeats)
         _Walk(tape, grid, slots, masks, vector, wanted, max(int(chunk), 1)).run(results)
     found: dict[str, Value] = {}
     inputs = list(arrays)
@@ -202,11 +202,16 @@ def _scalars_first(tape: Tape, program: Program, grid: _Grid, slots: list[Any], 
 
 def _look_up(
     tape: Tape, program: Program, grid: _Grid, slots: list[Any], origins: list[int], wanted: set[int], repeats: Repeats
-) -> None:
-    """Put into the flat ``grid`` the values that instructions which repeat hand to the others, and to ``wanted``."""
+) -> list[int]:
+    """Put into the flat ``grid`` the values that instructions which repeat hand to the others, and to ``wanted``.
+
+    Positions of the others, which are left to compute.
+    """
     first = len(tape.inputs) + len(tape.constants)
-    tabled = {first + position for position in program if repeats.pays(origins[first + position])}
-    read = {slot for position in program if first + position not in tabled for slot in tape.instructions[position][1:]}
+    worth = {mask: repeats.pays(mask) for mask in {origins[first + position] for position in program}}
+    tabled = {first + position for position in program if worth[origins[first + position]]}
+    rest = [position for position in program if first + position not in tabled]
+    read = {slot for position in rest for slot in tape.instructions[position][1:]}
     edge = sorted(tabled & (read | wanted))
     for group in repeats.groups(origins[slot] for slot in edge):
         own = {slot for slot in edge if origins[slot] | group == group and slot not in grid.data}
@@ -220,6 +225,7 @@ def _look_up(
         for slot in own:
             table = tables[slot] if masks[slot] else np.array(values[slot])
             grid.data[slot] = repeats.looked_up(table, origins[slot])
+    return rest
 
 
 def _behind(tape: Tape, program: Program, slots: set[int]) -> Program:

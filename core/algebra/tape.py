@@ -260,14 +260,10 @@ class Tape:
         if len(set(self.inputs)) != len(self.inputs):
             raise ValueError("the inputs of a tape have different names")
         slots = len(self.inputs) + len(self.constants)
-        arity = {name: count + 1 for name, count in ARITY.items()}
-        for instruction in self.instructions:
-            name, *args = instruction
-            if arity.get(name) != len(instruction):
+        for name, *args in self.instructions:
+            if ARITY.get(name) != len(args):
                 raise ValueError(f"no operation {shown(name)} of {len(args)} arguments")
-            for slot in args:
-                if type(slot) is not int or not 0 <= slot < slots:
-                    raise _no_slot(slot, slots)
+            _check_slots(args, slots)
             slots += 1
         _check_slots(self.outputs.values(), slots)
 
@@ -294,11 +290,7 @@ def _scalar_step(
 def _check_slots(slots: Iterable[object], count: int) -> None:
     for slot in slots:
         if type(slot) is not int or not 0 <= slot < count:
-            raise _no_slot(slot, count)
-
-
-def _no_slot(slot: object, count: int) -> ValueError:
-    return ValueError(f"slot {shown(slot)} is not one of the {count} before it")
+            raise ValueError(f"slot {shown(slot)} is not one of the {count} before it")
 
 
 def _digest(body: Mapping[str, Any]) -> str:

@@ -35,7 +35,7 @@ class Program:
     def to_payload(self) -> dict[str, Any]:
         """As JSON-ready data for the cache."""
         return {
-            "format": FORMAT, "tape": self.tape.to_json(), "nodes": self.nodes, "roots": self.roots,
+            "format": FORMAT, "tape": self.tape.body(), "nodes": self.nodes, "roots": self.roots,
             "ledger": self.ledger, "facts": self.facts,
         }  # fmt: skip
 
