@@ -16,8 +16,8 @@ import pytest
 
 from slipstick.calibration import deployment, fit_judge, fit_segments, fit_stats, remake, stack_fit, stack_runs, stacks
 from slipstick.calibration.readers import plain
+from slipstick.core.face.cli.help_pages import root_context
 from slipstick.core.face.cli.main import cli
-from slipstick.core.face.cli.session import Session
 from slipstick.core.host.host import Host, default_host
 from slipstick.core.model.interfaces.stack import COEFFICIENTS
 from slipstick.core.model.interfaces.trace_reader import SHAPES
@@ -308,7 +308,7 @@ def commands(root: Path) -> Iterator[tuple[str, list[str], bool]]:
 
 def parsed(words: list[str]) -> click.Context:
     """The innermost context that the words of a command line make; nothing is run."""
-    context = click.Context(cli, info_name="slipstick", obj=Session())
+    context = root_context()
     command: click.Command = cli
     while isinstance(command, click.Group):
         name, *words = words

@@ -21,6 +21,7 @@ __all__ = [
     "ceil_",
     "eq",
     "exp",
+    "exp_",
     "fdiv",
     "floor_",
     "fmax",
@@ -353,6 +354,24 @@ class lt(_Relation):
     @staticmethod
     def _holds(a: Expr, b: Expr) -> bool:
         return bool(a < b)
+
+
+class exp_(_Opaque):
+    """The exponential, unsimplified: sympy's own asks for the sign of its argument, however long that is."""
+
+    shown = "exp"
+    nargs = (1,)
+    is_positive = True
+
+    @classmethod
+    def eval(cls, x: Expr) -> Expr | None:
+        return exp(x) if x.is_Number else None
+
+    def fdiff(self, argindex: int = 1) -> Expr:
+        return self
+
+    def _tex(self, args: list[str]) -> str:
+        return rf"e^{{{args[0]}}}"
 
 
 class log2(_Opaque):

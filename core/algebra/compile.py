@@ -333,6 +333,7 @@ _FUNCTIONS: dict[str, Callable[[Builder, list[int]], int]] = {
     "lt": lambda b, args: b.op("lt", *args),
     "log2": lambda b, args: b.op("log2", *args),
     "log": lambda b, args: b.op("log", *args),
+    "exp_": lambda b, args: b.op("exp", *args),
     "exp": lambda b, args: b.op("exp", *args),
     "Abs": lambda b, args: b.op("abs", *args),
     # the slope of Abs

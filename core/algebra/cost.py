@@ -84,7 +84,7 @@ class Leaf(Node):
     def _expression(self) -> Expr:
         from .symbols import symbol
 
-        time = self._factor() * self.formula.bind(**self._values()).expr
+        time = self._factor() * self.formula.bound_expr(**self._values())
         return time + symbol(self.extra) if self.extra else time
 
     def busy(self) -> dict[str, Expr]:

@@ -142,7 +142,7 @@ class _Analysis:
 _RULES: dict[str, Callable[[_Analysis, Any], Dimension | None]] = {
     **dict.fromkeys(("fmax", "fmin", "Max", "Min", "Abs"), _Analysis._same),
     **dict.fromkeys(("cdiv", "fdiv", "eq", "le", "lt", "sign"), _Analysis._compared),
-    **dict.fromkeys(("ceil_", "floor_", "ceiling", "floor", "log", "log2", "exp"), _Analysis._of_plain),
+    **dict.fromkeys(("ceil_", "floor_", "ceiling", "floor", "log", "log2", "exp_", "exp"), _Analysis._of_plain),
     "pnorm": _Analysis._norm,
     "where": _Analysis._choice,
 }

@@ -146,6 +146,14 @@ class Formula:
         A parameter that is not given takes its default. Raises UserError for a missing or unknown name, or a number
         that is not one.
         """
+        rule, built = self._rule(values), self._build()
+        return Bound(built.expr.xreplace(rule), {label: term.xreplace(rule) for label, term in built.terms.items()})
+
+    def bound_expr(self, **values: Bindable) -> sympy.Expr:
+        """The combined expression of ``bind`` alone: its terms take as long again."""
+        return self.expr.xreplace(self._rule(values))
+
+    def _rule(self, values: Mapping[str, Bindable]) -> dict[sympy.Symbol, sympy.Expr]:
         known = self.units
         for name in values:
             if name not in known:
@@ -153,10 +161,8 @@ class Formula:
         absent = [name for name in self.inputs if name not in values]
         if absent:
             raise UserError(f"formula {self.name!r}: no value for {', '.join(absent)}")
-        given = {parameter.name: parameter.default for parameter in self.parameters} | values
-        symbols, built = self.symbols, self._build()
-        rule = {symbols[name]: self._expression(name, value) for name, value in given.items()}
-        return Bound(built.expr.xreplace(rule), {label: term.xreplace(rule) for label, term in built.terms.items()})
+        given = {parameter.name: parameter.default for parameter in self.parameters} | dict(values)
+        return {self.symbols[name]: self._expression(name, value) for name, value in given.items()}
 
     def with_defaults(self, values: Mapping[str, float]) -> Formula:
         """The same formula with other defaults for some parameters, within their bounds; nothing is derived again."""

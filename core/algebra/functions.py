@@ -3,7 +3,7 @@
 Floor: algebra. sympy is imported by the first call of ``functions``, never by importing this file.
 
 ``fmax fmin`` (any number of arguments), ``cdiv fdiv`` (quotient rounded up or down), ``ceil_ floor_``, ``pnorm``
-(order first), ``where(c, x, y)`` (x where c > 0), ``eq le lt`` (1 or 0), ``log2``; and sympy's ``exp log sqrt``.
+(order first), ``where(c, x, y)`` (x where c > 0), ``eq le lt`` (1 or 0), ``log2 exp_``; and sympy's ``exp log sqrt``.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from types import ModuleType
 
 NAMES = (
     "fmax", "fmin", "cdiv", "fdiv", "ceil_", "floor_", "pnorm", "where", "eq", "le", "lt", "log2",
-    "exp", "log", "sqrt",
+    "exp_", "exp", "log", "sqrt",
 )  # fmt: skip
 """Every function that a formula may use, by name."""
 

@@ -38,7 +38,7 @@ def bends(n: Any, *features: Any, first: int = 1) -> Any:
 
 def corrected(n: Any, total: Any) -> Any:
     """The factor exp(``total``), never beyond a factor of two."""
-    return n.exp(n.fmin(n.fmax(total, -MOST), MOST), evaluate=False)  # nothing to simplify, and it takes long to see
+    return n.exp_(n.fmin(n.fmax(total, -MOST), MOST))
 
 
 def labelled(factor: Any, whole: Any, **terms: Any) -> Any:

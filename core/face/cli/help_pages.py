@@ -47,13 +47,18 @@ def page() -> str:
 
 def helps() -> Iterator[tuple[str, str]]:
     """Command path → the text of its help, of slipstick's own commands."""
-    root = click.Context(cli, info_name="slipstick", terminal_width=WIDTH, help_option_names=HELP)
-    root.obj = Session()
+    root = root_context()
     yield "slipstick", cli.get_help(root)
     for name in BUILT_IN:
         command = cli.get_command(root, name)
         assert command is not None
         yield from _below(command, name, root)
+
+
+def root_context() -> click.Context:
+    """A context of the whole program that runs nothing. click keeps a command's help option as the first context that
+    asks has it, so every context has to be made alike."""
+    return click.Context(cli, info_name="slipstick", obj=Session(), terminal_width=WIDTH, help_option_names=HELP)
 
 
 def _below(command: click.Command, name: str, parent: click.Context) -> Iterator[tuple[str, str]]:

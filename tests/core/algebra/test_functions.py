@@ -108,6 +108,7 @@ EVERY = [
     (f.pnorm(z, x, y), {}),
     (f.where(x - y, x * z, y / z), {}),
     (f.log2(x + y), {}),
+    (f.exp_(f.fmin(x - y, z)) * y, {}),
     (f.fmax(x * y, z) * f.pnorm(2, x, z) + f.fmin(x, z) ** 2, {}),
 ]
 
@@ -148,8 +149,16 @@ def test_signs_are_known_so_that_roots_come_out() -> None:
     assert f.fmin(x, y).is_positive
     assert f.where(x - y, x, y).is_positive
     assert f.fdiv(x, y).is_nonnegative
+    assert f.exp_(x - y).is_positive
     assert f.fdiv(x, y).is_positive is None
     assert f.eq(x, y).is_nonnegative
+
+
+def test_an_opaque_exponential_is_the_exponential() -> None:
+    assert f.exp_(0) == 1
+    assert float(f.exp_(sympy.Rational(3, 2))) == pytest.approx(math.exp(1.5))
+    assert str(f.exp_(x + y)) == "exp(x + y)"
+    assert sympy.latex(f.exp_(x)) == "e^{x}"
 
 
 @settings(max_examples=50, deadline=None)
