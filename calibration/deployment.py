@@ -14,14 +14,15 @@ from attrs import frozen
 
 from slipstick.core.errors import UserError
 from slipstick.core.host.host import Host
-from slipstick.core.model.interfaces.stack import COEFFICIENTS
+from slipstick.core.model.recorded_stack import unit_of
 from slipstick.core.records.fitted import ErrorSummary
 from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import StackFit, StackRecord
 
-from .stack_fit import PRIORS, fit, held_out, predicted, spreads, summary
-from .stack_parts import SERVING, TRAINING
+from .stack_fit import PRIORS, held_out, predicted, spreads, summary
+from .stack_parts import SERVING, TRAINING, parts_of
 from .stack_runs import Runs, configuration, runs
+from .stack_tangent import followed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +34,9 @@ LEAST = 6
 
 LOOSE = 0.5
 """Standard deviation of ln of a coefficient around the stack's own value."""
+
+ALWAYS = ("kernel_overhead", "exposed_share", "step_overhead")
+"""Coefficients of training that are fitted even where the stack as shipped has none of them."""
 
 
 @frozen(kw_only=True)
@@ -104,15 +108,19 @@ def _deployment(
 
     base = host.stack(stack)
     stated = base.coefficients(own.task, accelerator)
-    names = SERVING if own.task == "serve" else TRAINING
-    start = {n: float(stated[n].value) if n in stated else 0.0 for n in names}
-    priors = {n: (v, LOOSE) if v > 0 else PRIORS[n] for n, v in start.items()}
-    how: dict[str, Any] = {"priors": priors, "stack_spread": 0.0, "device_spread": 0.0}
+    known = SERVING if own.task == "serve" else [n for n in TRAINING if n in stated]
+    start = {n: float(stated[n].value) if n in stated else 0.0 for n in known}
+    priors = {**PRIORS[own.task], **{n: (v, LOOSE) for n, v in start.items() if v > 0}}
+    names = [n for n in known if own.task == "serve" or start[n] > 0 or n in ALWAYS]
+    how: dict[str, Any] = {"priors": priors, "stack_spread": 0.0, "device_spread": 0.0, "free": {stack: names}}
     labels, devices = [stack] * len(own.questions), [accelerator] * len(own.questions)
     ways = [configuration(q) for q in own.questions]
-    before = own.parts.time({n: np.full(len(ways), v) for n, v in start.items()})
-    after = held_out(own.parts, own.measured, labels, devices, ways, **how)
-    whole = fit(own.parts, own.measured, labels, devices, **how)
+    at = {n: np.full(len(ways), v) for n, v in start.items()}
+    shipped = own.parts if own.task == "serve" else parts_of("train", own.questions, at, own.parts.kernels)
+    before = shipped.time({**shipped.at, **at})
+    first = {n: v if start[n] > 0 or n not in names else np.full(len(ways), priors[n][0]) for n, v in at.items()}
+    whole, parts = followed(own, range(len(ways)), first, labels, devices, **how)
+    after = held_out(parts, own.measured, labels, devices, ways, **how)
     values = whole.values(stack, accelerator)
     constant = np.array([
         np.exp(np.mean(np.log([m for m, w in zip(own.measured, ways, strict=True) if w != mine]))) for mine in ways
@@ -120,12 +128,12 @@ def _deployment(
     told = ", ".join(f.name for f in files)
     source = Source("deployment", f"fitted to {len(ways)} measured points: {told}"[:200], told[:200], date, "fitted")
     figure = "tpot_s" if own.task == "serve" else "step_time_s"
-    share, spread = spreads(after, own.measured, own.parts.kernels)
+    share, spread = spreads(after, own.measured, parts.kernels)
     told_spread = {"kernels": share, figure: round(spread, 4)}
     if own.task == "serve":
         told_spread |= dict.fromkeys(("output_tokens_per_s", "request_s"), told_spread[figure])
-    quantities = dict(stated) | {n: Quantity(v, COEFFICIENTS[n][0], source) for n, v in values.items()}
-    errors = {"train": summary(predicted(whole, own.parts, labels, devices), own.measured),
+    quantities = dict(stated) | {n: Quantity(v, unit_of(n), source) for n, v in values.items()}
+    errors = {"train": summary(predicted(whole, parts, labels, devices), own.measured),
               "held_out": summary(after, own.measured), "before": summary(before, own.measured)}  # fmt: skip
     record = StackRecord(
         name=name, title=f"{base.name[:80]} as deployed", kernels={own.task: base.kernel_sources(own.task)},
@@ -135,7 +143,7 @@ def _deployment(
     return Deployment(
         task=own.task, accelerator=accelerator, stack=stack, points=len(ways), before=errors["before"],
         after=errors["held_out"], constant=summary(constant, own.measured),
-        values={n: (start[n], values[n]) for n in names}, record=record, skipped=skipped,
+        values={n: (start[n], values[n]) for n in values}, record=record, skipped=skipped,
     )  # fmt: skip
 
 

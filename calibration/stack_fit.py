@@ -10,7 +10,7 @@ or a new device come out right. No coefficient knows a model's name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -19,7 +19,7 @@ from slipstick.core.records.fitted import ErrorSummary
 from slipstick.core.study.intervals import LEVEL, Z
 
 from .fit_stats import summary as errors_of
-from .stack_parts import SERVING, TRAINING, Parts
+from .stack_parts import SERVING, TRAINING, UNFUSED, Parts
 from .threads import one_thread
 
 if TYPE_CHECKING:
@@ -27,17 +27,25 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
-PRIORS: dict[str, tuple[float, float]] = {
-    "time_factor": (1.1, 0.25),
-    "kernel_overhead": (2e-6, 1.0),
-    "collective_factor": (1.0, 0.5),
-    "step_overhead": (3e-4, 1.5),
-    "sequence_overhead": (1e-5, 1.2),
-    "prefill_factor": (1.2, 0.4),
-    "gradient_exposed": (0.5, 0.7),
-}
-"""Coefficient → median and standard deviation of ln of its prior: kernels run a little slower than alone, gaps between
-kernels are microseconds, a step costs the host a fraction of a millisecond."""
+PRIORS: dict[str, dict[str, tuple[float, float]]] = {
+    "serve": {
+        "time_factor": (1.1, 0.25), "kernel_overhead": (2e-6, 1.0), "collective_factor": (1.0, 0.5),
+        "step_overhead": (3e-4, 1.5), "sequence_overhead": (1e-5, 1.2), "prefill_factor": (1.2, 0.4),
+    },
+    "train": {
+        "time_factor": (1.1, 0.3), "kernel_overhead": (2e-5, 2.0), "launch_time": (8e-5, 1.0),
+        "collective_factor": (1.0, 0.6), "attention_factor": (1.2, 0.5), UNFUSED: (0.4, 0.8),
+        "exposed_share": (0.3, 0.8), "step_overhead": (3e-3, 1.0),
+    },
+}  # fmt: skip
+"""Task → coefficient → median and standard deviation of ln of its prior: kernels run a little slower than alone, gaps
+between kernels are microseconds, a step costs the host a fraction of a millisecond when it serves and some when it
+trains, where the host launches each operation's kernels in tens of microseconds."""
+
+SHARES_AT_MOST_1 = (UNFUSED, "exposed_share")
+"""Coefficients that are parts of a whole."""
+
+Spread = float | Mapping[str, float]
 
 STACK, DEVICE = 0.15, 0.10
 NOISE = 0.1
@@ -47,7 +55,7 @@ NOISE = 0.1
 @frozen(eq=False)
 class Fit:
     """``shared``: coefficient → value over all stacks; ``stacks``: stack → its values for a device without runs;
-    ``devices``: (stack, device) → values."""
+    ``devices``: (stack, device) → values. A stack has values for what was fitted of it."""
 
     task: str
     shared: dict[str, float]
@@ -61,14 +69,19 @@ class Fit:
 
 def fit(
     parts: Parts, measured: Array, stacks: Sequence[str], devices: Sequence[str], *,
-    priors: dict[str, tuple[float, float]] | None = None, stack_spread: float = STACK, device_spread: float = DEVICE,
+    priors: dict[str, tuple[float, float]] | None = None, stack_spread: Spread = STACK, device_spread: Spread = DEVICE,
+    free: Mapping[str, Sequence[str]] | None = None, weights: Array | None = None,
 ) -> Fit:  # fmt: skip
-    """Fit to ``measured`` [s] of n rows, each of a stack and a device. Deterministic."""
+    """Fit to ``measured`` [s] of n rows, each of a stack and a device. Deterministic.
+
+    ``free``: stack → the coefficients that are fitted of it, all where it is not named; the others stay where the
+    parts were taken. ``weights``: how much each run counts, 1 where none are given.
+    """
     import numpy as np
     from scipy.optimize import least_squares
 
     names = SERVING if parts.task == "serve" else TRAINING
-    priors = {**PRIORS, **(priors or {})}
+    priors = {**PRIORS[parts.task], **(priors or {})}
     centre = np.log([priors[name][0] for name in names])
     broad = np.array([priors[name][1] for name in names])
     kinds = sorted(set(stacks))
@@ -78,6 +91,15 @@ def fit(
     kind_of_pair = np.array([kinds.index(s) for s, _ in pairs], int)
     size = len(names)
     target = np.log(measured)
+    root_weight = np.ones(len(target)) if weights is None else np.sqrt(weights)
+    own_of = [names if free is None else free.get(kind, names) for kind in kinds]
+    fitted = np.array([[name in own for name in names] for own in own_of], bool).reshape(-1, size)[of_kind]
+    kept = np.stack([parts.at.get(name, np.zeros(len(target))) for name in names], axis=1)
+    most = np.array([1.0 if name in SHARES_AT_MOST_1 else np.inf for name in names])
+    of_stack, of_device = (
+        np.array([s if isinstance(s, float | int) else s[name] for name in names])
+        for s in (stack_spread, device_spread)
+    )
 
     def split(x: Array) -> tuple[Array, Array, Array]:
         table = x.reshape(-1, size)
@@ -85,19 +107,19 @@ def fit(
 
     def coefficients(x: Array) -> Array:
         shared, own, device = split(x)
-        logs: Array = centre + broad * shared + stack_spread * own[of_kind] + device_spread * device[of_pair]
-        return np.exp(np.clip(logs, -40, 10))
+        logs: Array = centre + broad * shared + of_stack * own[of_kind] + of_device * device[of_pair]
+        return np.where(fitted, np.minimum(np.exp(np.clip(logs, -40, 10)), most), kept)
 
     def residuals(x: Array) -> Array:
         table = coefficients(x)
         time = parts.time({name: table[:, i] for i, name in enumerate(names)})
         runs = (np.log(np.maximum(time, 1e-12)) - target) / NOISE
         # Soft L1 on the runs alone; the priors stay quadratic.
-        return np.concatenate([np.sign(runs) * np.sqrt(2 * (np.sqrt(1 + runs * runs) - 1)), x])
+        soft = np.sign(runs) * np.sqrt(2 * (np.sqrt(1 + runs * runs) - 1))
+        return np.concatenate([root_weight * soft, x])
 
     levels = [
-        (0, np.zeros(len(target), int), broad), (1, of_kind, np.full(size, stack_spread)),
-        (1 + len(kinds), of_pair, np.full(size, device_spread)),
+        (0, np.zeros(len(target), int), broad), (1, of_kind, of_stack), (1 + len(kinds), of_pair, of_device),
     ]  # fmt: skip
 
     def slopes(x: Array) -> Array:
@@ -108,13 +130,16 @@ def fit(
         root = np.sqrt(1 + runs * runs)
         soft = np.sqrt(2 * (root - 1))
         outer = np.where(soft > 1e-9, np.abs(runs) / np.where(soft > 1e-9, soft * root, 1.0), 1.0) / NOISE
+        outer = root_weight * outer
         slope = parts.slopes(values)
+        moves = fitted & (table < most)
         full = np.zeros((len(target) + x.size, x.size))
         full[len(target) :, :] = np.eye(x.size)
         rows = np.arange(len(target))
         for first, group, scale in levels:
             for i, name in enumerate(names):
-                full[rows, (first + group) * size + i] = outer * values[name] * slope[name] / time * scale[i]
+                pull = np.where(moves[:, i], values[name] * slope[name] / time, 0.0)
+                full[rows, (first + group) * size + i] = outer * pull * scale[i]
         return full
 
     start = np.zeros((1 + len(kinds) + len(pairs)) * size)
@@ -123,24 +148,29 @@ def fit(
     shared, own, device = split(found.x)
     logs = centre + broad * shared
 
-    def told(values: Array) -> dict[str, float]:
-        return {name: float(np.exp(value)) for name, value in zip(names, values, strict=True)}
+    def told(values: Array, wanted: Sequence[str] = names) -> dict[str, float]:
+        values = np.minimum(np.exp(values), most)
+        return {name: float(value) for name, value in zip(names, values, strict=True) if name in wanted}
 
     return Fit(
-        parts.task, told(logs), {kind: told(logs + stack_spread * own[i]) for i, kind in enumerate(kinds)},
-        {pair: told(logs + stack_spread * own[kind_of_pair[i]] + device_spread * device[i])
+        parts.task, told(logs), {kind: told(logs + of_stack * own[i], own_of[i]) for i, kind in enumerate(kinds)},
+        {pair: told(logs + of_stack * own[kind_of_pair[i]] + of_device * device[i], own_of[kind_of_pair[i]])
          for i, pair in enumerate(pairs)},
     )  # fmt: skip
 
 
 def predicted(found: Fit, parts: Parts, stacks: Sequence[str], devices: Sequence[str]) -> Array:
     """Seconds of every row under a fit."""
+    return parts.time(values_of(found, parts, stacks, devices))
+
+
+def values_of(found: Fit, parts: Parts, stacks: Sequence[str], devices: Sequence[str]) -> dict[str, Array]:
+    """Every row's coefficients under a fit; what was not fitted of its stack is where the parts were taken."""
     import numpy as np
 
     names = SERVING if parts.task == "serve" else TRAINING
-    table = np.array([[found.values(s, d)[n] for n in names] for s, d in zip(stacks, devices, strict=True)])
-    table = table.reshape(-1, len(names))  # of no row too
-    return parts.time({name: table[:, i] for i, name in enumerate(names)})
+    own = [found.values(stack, device) for stack, device in zip(stacks, devices, strict=True)]
+    return {n: np.array([v[n] if n in v else parts.at[n][i] for i, v in enumerate(own)], float) for n in names}
 
 
 def held_out(

@@ -19,7 +19,7 @@ from slipstick.core.study.validation.names import Skipped
 from slipstick.core.study.validation.points import read_file
 from slipstick.core.study.validation.scenarios import Question, Scenarios
 
-from .stack_parts import REFERENCE, SERVING, TRAINING, Parts, parts_of
+from .stack_parts import REFERENCE, Parts, parts_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -104,8 +104,7 @@ def runs(
             if wanted is None or wanted(question):
                 kept.append(question)
     parts = parts_of(task, kept)
-    names = SERVING if task == "serve" else TRAINING
-    alone = parts.time({name: REFERENCE[name] for name in names})
+    alone = parts.time(parts.at or REFERENCE)
     seconds = [_seconds(question, float(time)) for question, time in zip(kept, alone, strict=True)]
     return Runs(task, tuple(kept), np.asarray(seconds, float), parts, skipped)
 

@@ -15,13 +15,15 @@ from attrs import evolve
 from slipstick.core.files import replace_file
 from slipstick.core.host.host import Host
 from slipstick.core.model.interfaces.stack import COEFFICIENTS
-from slipstick.core.model.recorded_stack import RecordedStack
+from slipstick.core.model.recorded_stack import RecordedStack, unit_of
 from slipstick.core.records.fitted import ErrorSummary
 from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import StackFit, StackRecord, write_stack
 
-from .stack_fit import Fit, coverage, fit, held_out, predicted, spreads, summary
-from .stack_runs import SMALL, Runs, configuration, fifth, is_fitted, runs
+from .stack_fit import coverage, fit, held_out, predicted, spreads, summary
+from .stack_runs import Runs, configuration, fifth, runs
+from .stack_training import FITTED, trained
+from .stack_training import STATED as TRAINING_STATED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,36 +31,43 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[np.float64]]
 
 TITLES = {
-    "vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM", "megatron-lm": "Megatron-LM and NeMo",
-    "deepspeed": "DeepSpeed and Megatron-DeepSpeed", "fsdp": "PyTorch FSDP: torchtitan, llm-foundry",
+    "vllm": "vLLM", "sglang": "SGLang", "tensorrt-llm": "TensorRT-LLM",
+    "megatron-lm": "Megatron-LM of 2024 on (Megatron Core) and NeMo",
+    "megatron-lm-2021": "Megatron-LM of 2021, no sequence parallelism, attention not fused",
+    "megatron-lm-2022": "Megatron-LM of 2022, with sequence parallelism, attention not fused",
+    "megatron-bridge": "NVIDIA Megatron-Bridge from container 26.06 on",
+    "megatron-bridge-25": "NVIDIA Megatron-Bridge, containers 25.09 to 26.04",
+    "megatron-deepspeed": "Megatron-DeepSpeed of 2022 and 2023",
+    "bigscience": "BigScience's Megatron-DeepSpeed on Jean Zay",
+    "deepspeed": "DeepSpeed ZeRO-3 without model parallelism",
+    "fsdp": "PyTorch FSDP: fms-fsdp, ATorch", "llm-foundry": "MosaicML llm-foundry (FSDP, eager)",
+    "torchtitan": "torchtitan (FSDP2, torch.compile)", "llama3": "Meta's training software of Llama 3 (4D)",
+    "nemo-automodel": "NVIDIA NeMo Automodel (FSDP2, DeepEP)", "maxtext": "MaxText and Paxml (JAX)",
 }  # fmt: skip
 
 TRAINING_KERNELS = ("nccl", "trtllm", "vllm", "sglang")
 
 KERNELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    **{name: {"train": TRAINING_KERNELS} for name in FITTED},
     "vllm": {"serve": ("gptossmxfp4moe", "flashinfer_trtllm", "moe_triton_tritonexperts", "vllm", "nccl")},
     "sglang": {"serve": ("flashinfer_trtllm_moe", "fused_moe_triton", "sglang", "nccl")},
     "tensorrt-llm": {"serve": ("moe_torch_flow_min_latency", "trtllm", "nccl")},
-    "megatron-lm": {"train": TRAINING_KERNELS}, "deepspeed": {"train": TRAINING_KERNELS},
-    "fsdp": {"train": TRAINING_KERNELS},
 }  # fmt: skip
 """Whose kernels each stack runs: parts of kernels' names (its own choice where an engine has several), then engines.
 Training runs cuBLAS for its products, which the records of all three engines hold."""
 
 STATED: Mapping[str, Mapping[str, tuple[float, str]]] = {
+    **dict.fromkeys(FITTED, TRAINING_STATED),
     "vllm": {"reserve": (1.0e9, ""), "memory_utilisation": (0.9, "default of gpu_memory_utilization"),
              "prefill_tokens": (8192.0, "default of max_num_batched_tokens for an API server")},
     "sglang": {"reserve": (1.0e9, ""), "memory_utilisation": (0.88, "typical mem_fraction_static"),
                "prefill_tokens": (8192.0, "default of chunked_prefill_size")},
     "tensorrt-llm": {"reserve": (1.0e9, ""), "memory_utilisation": (0.9, "default of free_gpu_memory_fraction"),
                      "prefill_tokens": (8192.0, "default of max_num_tokens")},
-    "megatron-lm": {"reserve": (1.0e9, "")}, "deepspeed": {"reserve": (1.0e9, "")}, "fsdp": {"reserve": (1.0e9, "")},
 }  # fmt: skip
 
 DEFAULT = Source("default", "stated default, not fitted", "docs/stacks.md", "2026-11-30", "default")
 DATE = "2026-11-30"
-SHRINKAGE: dict[str, dict[str, Any]] = {"serve": {}, "train": {"stack_spread": 0.4, "device_spread": 0.4}}
-"""How far stacks and devices may depart from the shared values: training software of five years differs more."""
 
 
 def _bare(name: str, title: str) -> StackRecord:
@@ -100,21 +109,22 @@ def fitted_stacks(folder: Path, host: Host) -> tuple[list[StackRecord], list[str
 def _task(task: str, found: Runs, file: str, lines: list[str]) -> dict[str, list[StackFit]]:
     import numpy as np
 
-    how = SHRINKAGE[task]
-    parts, measured, stacks, devices = found.parts, found.measured, found.stacks, found.devices
-    chosen = _fitted_training(found) if task == "train" else np.ones(len(stacks), bool)
-    chosen = chosen & np.isfinite(measured) & (measured > 0)
-    rows = [int(i) for i in np.flatnonzero(chosen)]
-    whole = fit(parts.take(rows), measured[rows], [stacks[i] for i in rows], [devices[i] for i in rows], **how)
+    measured, stacks, devices = found.measured, found.stacks, found.devices
     tested: dict[str, Array] = {}
     if task == "serve":
+        parts = found.parts
+        chosen = np.isfinite(measured) & (measured > 0)
+        rows = np.flatnonzero(chosen).tolist()
+        whole = fit(parts.take(rows), measured[rows], [stacks[i] for i in rows], [devices[i] for i in rows])
         for name, folds in serving_folds(found).items():
-            tested[name] = held_out(parts, measured, stacks, devices, folds, **how)
-        tested["new_device"] = held_out(parts, measured, stacks, devices, devices, forget_device=True, **how)
+            tested[name] = held_out(parts, measured, stacks, devices, folds)
+        tested["new_device"] = held_out(parts, measured, stacks, devices, devices, forget_device=True)
         # People ask for models that were fitted and for ones that were not: the spread is that of both together.
         known = np.exp(0.5 * (np.log(tested["held_out"]) + np.log(tested["new_model"])))
     else:
-        tested["held_out"] = known = _held_out_training(found, chosen, whole, how)
+        done = trained(found)
+        parts, chosen, whole = done.found.parts, done.chosen, done.whole
+        tested["held_out"] = known = done.held_out
     # Rows of one model under one layout stand or fall together: spreads for some come from the others.
     folds = [str(fifth(configuration(q))) for q in found.questions]
     if task == "serve":
@@ -163,8 +173,10 @@ def _record(
     task: str, name: str, device: str, values: Mapping[str, float], spread: tuple[float, float], rows: int,
     errors: Mapping[str, ErrorSummary], source: Source, note: str,
 ) -> StackFit:  # fmt: skip
-    quantities = {n: Quantity(v, COEFFICIENTS[n][0], source) for n, v in values.items()}
+    quantities = {n: Quantity(v, unit_of(n), source) for n, v in values.items()}
     for n, (value, hint) in STATED[name].items():
+        if n in quantities:
+            continue
         quantities[n] = Quantity(value, COEFFICIENTS[n][0], DEFAULT, note=hint)
     figures = ("tpot_s", "output_tokens_per_s", "request_s") if task == "serve" else ("step_time_s",)
     told = {"kernels": spread[0], **dict.fromkeys(figures, round(spread[1], 4))}
@@ -179,43 +191,6 @@ def _told(errors: Mapping[str, ErrorSummary]) -> str:
     return ", ".join(
         f"{part} {e.mean:.1%}/{e.median:.1%}/{e.p90:.1%} (n {e.n}, bias {e.bias:+.1%})" for part, e in errors.items()
     )
-
-
-def _sets(found: Runs) -> list[str]:
-    """The set of each row: where it was published, and on what."""
-    return [f"{q.point.source} {q.case.machine.accelerator.name}" for q in found.questions]
-
-
-def _fitted_training(found: Runs) -> Any:
-    """Large sets are split by the hash of their rows' ids; of small ones every row is fitted."""
-    import numpy as np
-
-    sets = _sets(found)
-    size = {name: sets.count(name) for name in set(sets)}
-    split = is_fitted(found.questions)
-    return np.array([split[i] if size[sets[i]] >= SMALL else True for i in range(len(sets))], bool)
-
-
-def _held_out_training(found: Runs, chosen: Any, whole: Fit, how: Mapping[str, Any]) -> Any:
-    """Large sets: the rows that were not fitted. Small ones: each row by a fit without its configuration."""
-    import numpy as np
-
-    parts, measured, stacks, devices = found.parts, found.measured, found.stacks, found.devices
-    result = np.where(chosen, np.nan, predicted(whole, parts, stacks, devices))
-    sets = _sets(found)
-    small = [name for name in sorted(set(sets)) if sets.count(name) < SMALL]
-    for name in small:
-        for label in sorted({configuration(found.questions[i]) for i in range(len(sets)) if sets[i] == name}):
-            out = [i for i in range(len(sets)) if sets[i] == name and configuration(found.questions[i]) == label]
-            keep = np.array([i for i in np.flatnonzero(chosen) if i not in out])
-            # Only runs of the same stack tell about it: the rest stays as it is.
-            keep = np.array([i for i in keep if stacks[i] == stacks[out[0]]], int)
-            if keep.size == 0:
-                continue
-            again = fit(parts.take(keep), measured[keep], [stacks[i] for i in keep], [devices[i] for i in keep], **how)
-            own = np.asarray(out, int)
-            result[own] = predicted(again, parts.take(own), [stacks[i] for i in out], [devices[i] for i in out])
-    return result
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -145,7 +145,19 @@ def readme() -> str:
     return OUTPUT.sub(printed, (DOCS.parent / "README.md").read_text(encoding="utf-8"))
 
 
-PAGES = {"symbols.md": symbols_page, "accuracy.md": accuracy_page, "../README.md": readme}
+def training_page() -> str:
+    """What the law derives for each training strategy."""
+    sys.path.insert(0, str(DOCS))
+    try:
+        from training_page import page
+    finally:
+        sys.path.remove(str(DOCS))
+    return page()
+
+
+PAGES = {
+    "symbols.md": symbols_page, "accuracy.md": accuracy_page, "training.md": training_page, "../README.md": readme,
+}  # fmt: skip
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The cost tree: leaves with one formula each, and the five nodes that combine them.
+"""The cost tree: leaves with one formula each, and the six nodes that combine them.
 
 Floor: algebra. A tree says how long something takes [s] and why. It is never flattened for display; it is compiled
 once, node by node, to one tape with a result for every node, or written out as one expression for symbolic questions.
@@ -8,6 +8,7 @@ Nodes may be shared: the same block stands in a pipeline's fill and in its slowe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
@@ -58,8 +59,8 @@ class Leaf(Node):
 
     The formula's terms (compute, memory, link, latency, ...) name what binds the leaf and which resource it occupies.
     ``parameters``: the symbol that each parameter of the formula stands for here. ``resources``: which resource a
-    term occupies where its name does not say it (a link of which tier). ``factor`` and ``extra``: symbols of what the
-    software makes of it, a factor on the formula's time and seconds on the host beside it. ``slot``: the kind of
+    term occupies where its name does not say it (a link of which tier). ``factors`` and ``extra``: symbols of what the
+    software makes of it, factors on the formula's time and seconds on the host beside it. ``slot``: the kind of
     kernel whose measurements calibrate the formula.
     """
 
@@ -67,7 +68,7 @@ class Leaf(Node):
     inputs: Mapping[str, Expr]
     parameters: Mapping[str, str] = field(factory=dict)
     resources: Mapping[str, str] = field(factory=dict)
-    factor: str = field(default="", kw_only=True)
+    factors: tuple[str, ...] = field(default=(), kw_only=True)
     extra: str = field(default="", kw_only=True)
     slot: str = field(default="", kw_only=True)
 
@@ -79,7 +80,7 @@ class Leaf(Node):
     def _factor(self) -> Any:
         from .symbols import symbol
 
-        return symbol(self.factor) if self.factor else 1
+        return prod(symbol(name) for name in self.factors)
 
     def _expression(self) -> Expr:
         from .symbols import symbol
@@ -133,6 +134,33 @@ class Overlap(Node):
 
     def busy(self) -> dict[str, Expr]:
         return _added([(1, part) for part in self.parts])
+
+
+@frozen(eq=False)
+class Exposed(Node):
+    """What shows of ``part`` where it runs beside ``behind``, which counts elsewhere: what is longer than that, and of
+    what could be hidden the share that the symbol ``share`` stands for (0: all is hidden, 1: nothing).
+
+    Valid when: the two need different resources, or the share says what they take from each other.
+    """
+
+    part: Node
+    behind: Node
+    share: str
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return (self.part, self.behind)
+
+    def _expression(self) -> Expr:
+        from .functions import functions
+        from .symbols import symbol
+
+        part = self.part.expression()
+        return part - (1 - symbol(self.share)) * functions().fmin(part, self.behind.expression())
+
+    def busy(self) -> dict[str, Expr]:
+        return self.part.busy()
 
 
 @frozen(eq=False)
@@ -281,6 +309,10 @@ class TreeCompiler:
         if isinstance(node, Choice):
             about["variants"] = list(node.variants)
             return b.min(slots)
+        if isinstance(node, Exposed):
+            hidden = b.mul(b.sub(b.constant(1.0), b.input(node.share)), b.min(slots))
+            about["software"] = [node.share]
+            return b.sub(slots[0], hidden)
         if isinstance(node, Repeat):
             count = b.expr(node.count)
             b.output(f"t{number}.count", count)
@@ -311,10 +343,12 @@ class TreeCompiler:
         defaults = {p.name: p.default for p in node.formula.parameters if p.name not in node.parameters}
         local.update({p: b.constant(value) for p, value in defaults.items()})
         local.update({p: b.input(name) for p, name in node.parameters.items()})
-        factor = b.input(node.factor) if node.factor else None
+        factors = [b.input(name) for name in node.factors]
 
         def scaled(slot: int) -> int:
-            return slot if factor is None else b.mul(factor, slot)
+            for factor in factors:
+                slot = b.mul(factor, slot)
+            return slot
 
         slots = b.inline(node.formula.tape(), local)
         for term in node.formula.terms:
@@ -325,7 +359,7 @@ class TreeCompiler:
         about["inputs"] = {name: self.text(expr) for name, expr in node.inputs.items()}
         about["parameters"] = dict(node.parameters)
         about["terms"] = list(node.formula.terms)
-        about["software"] = [name for name in (node.factor, node.extra) if name]
+        about["software"] = [name for name in (*node.factors, node.extra) if name]
         if node.slot:
             about["slot"] = node.slot
         time = scaled(slots[COMBINED])

@@ -22,7 +22,7 @@ from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Loo
 from .phase import ENGINES, Placed, Use, ordered, reduction, stored_layout, width
 from .placement import Placer
 from .routing import exchange, permuted
-from .work import Collective, Gradient, Step, Work, unfused
+from .work import Collective, Gradient, Step, Work, unfused, unfused_loss
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -274,10 +274,10 @@ class BackwardPlacer(Placer):
         """Probabilities minus the target: one pass."""
         layout = use.layouts[op.logits.name]
         count = self.count(op.logits, layout)
+        given, kept = self.size(op.logits, layout), self.size(op.probabilities, layout)
         self.steps.append(
-            Work(op.name, "input gradient", "pointwise", count * FLOP, ZERO,
-                 {op.probabilities.name: self.size(op.probabilities, layout)},
-                 {f"d({op.logits.name})": self.size(op.logits, layout)})
+            Work(op.name, "input gradient", "pointwise", count * FLOP, ZERO, {op.probabilities.name: kept},
+                 {f"d({op.logits.name})": given}, unfused_loss(given, kept, "input gradient"))
         )  # fmt: skip
         self.contribute(op.logits, layout, frozenset())
 

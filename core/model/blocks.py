@@ -23,8 +23,8 @@ from .mesh import Mesh
 from .ops import Attention, LatentAttention
 from .phase import Phase, Placed, ordered, weight_layout, width
 from .placement import Placer
-from .pricing import steps_node
-from .work import Alternatives, Collective, Gradient, Step, Work
+from .pricing import beside, steps_node
+from .work import Alternatives, Collective, Gradient, Step, Work, fused
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -113,22 +113,27 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, recompute: Recom
             working = working + kept_bytes(placed, frozenset())
     gradients = {g.weight: g for g in back.gradients} if back else {}
     weights = weight_shares(block, placed, setting, gradients)
-    if phase.training:
-        steps, backward_steps = _sharded_weights(steps, again, back, weights, setting)
-    else:
-        backward_steps = []
+    gathers, more = _sharded_weights(weights)
 
-    def node(name: str, what: Iterable[Step]) -> Node:
+    def node(name: str, what: list[Step], transfers: list[Collective]) -> Node:
         tree = steps_node(name, what, setting.family, setting.mesh, setting.network, phase.name)
-        return tree if isinstance(tree, Sequence) else Sequence(name, (tree,), tags={"phase": phase.name})
+        tree = tree if isinstance(tree, Sequence) else Sequence(name, (tree,), tags={"phase": phase.name})
+        if not phase.training:  # an engine launches its steps as a graph, and keeps its weights whole
+            return tree
+        moved = (
+            steps_node("weights", transfers, setting.family, setting.mesh, setting.network, phase.name)
+            if transfers
+            else None
+        )
+        return beside(name, tree, moved, len(fused(what)), phase.name)
 
     everything = [*placed.steps, *again, *(back.steps if back else ())]
     useful = [*placed.steps, *(back.steps if back else ())]
     return BlockCost(
         block,
         placed,
-        node(f"{block.name} forward", steps),
-        node(f"{block.name} backward", backward_steps) if back else None,
+        node(f"{block.name} forward", steps, gathers),
+        node(f"{block.name} backward", [*again, *back.steps], more) if back else None,
         saved,
         working,
         weights,
@@ -179,10 +184,9 @@ def weight_shares(
     return tuple(shares)
 
 
-def _sharded_weights(
-    steps: list[Step], again: list[Step], back: Backward | None, weights: tuple[WeightShare, ...], setting: Setting
-) -> tuple[list[Step], list[Step]]:
-    """Weights stored flat are gathered before each pass; gradients stored flat are scattered after each backward."""
+def _sharded_weights(weights: tuple[WeightShare, ...]) -> tuple[list[Collective], list[Collective]]:
+    """What moves beside a forward and a backward pass: weights stored flat are gathered before each, gradients stored
+    flat are scattered after each backward."""
     gathers: dict[tuple[str, ...], Expr] = {}
     scatters: dict[tuple[str, ...], Expr] = {}
     for share in weights:
@@ -198,7 +202,7 @@ def _sharded_weights(
         Collective("reduce_scatter", "gradients", "weights", "weight gradient", a, n, "gradient")
         for a, n in scatters.items()
     ]
-    return [*forward, *steps], [*second, *again, *(back.steps if back else ()), *reduced]
+    return forward, [*second, *reduced]
 
 
 def _works(steps: Iterable[Step]) -> Iterable[Work]:

@@ -115,7 +115,7 @@ def collective_node(collective: Collective, mesh: Mesh, network: Network, family
         inputs = {"volume": bytes_, "bandwidth": bandwidth, "hops": hops, "latency": latency, "ranks": n}
         return Leaf(
             name, formula, {key: value for key, value in inputs.items() if key in formula.inputs}, stand_for,
-            {"link": resource}, tags=tags, factor="collective_factor", slot=slot,
+            {"link": resource}, tags=tags, factors=("collective_factor",), slot=slot,
         )  # fmt: skip
 
     node: Node
@@ -141,6 +141,14 @@ def collective_node(collective: Collective, mesh: Mesh, network: Network, family
     return node
 
 
+def distinct(domains: Expr, copies: Expr) -> Expr:
+    """Domains that the copies of a row reach, over the copies, where each goes to any domain alike.
+
+    Source: the two-level dispatch of DeepSeek-V3, arXiv:2412.19437, section 3.2.2 (a token crosses to a node once).
+    """
+    return domains * (1 - (1 - 1 / domains) ** copies) / copies
+
+
 def _exchange(collective: Collective, mesh: Mesh, network: Network, leaf: Callable[..., Leaf]) -> Node:
     """All-to-all: the share for peers on each tier crosses that tier's port of the device; tiers work at once."""
     f = functions()
@@ -151,8 +159,11 @@ def _exchange(collective: Collective, mesh: Mesh, network: Network, leaf: Callab
     for tier in range(network.tiers):
         reach = network.inside(collective.atoms, mesh, tier)
         crossing = f.lt(within, reach)
+        crossed = payload * (reach - within) / n
+        if tier and collective.copies is not None:
+            crossed = crossed * distinct(n / within, collective.copies)
         parts.append(
-            leaf(f"tier {tier}", payload * (reach - within) / n, symbol(f"tier_bandwidth_{tier}"), crossing,
+            leaf(f"tier {tier}", crossed, symbol(f"tier_bandwidth_{tier}"), crossing,
                  symbol(f"tier_latency_{tier}"), f"link of tier {tier}")
         )  # fmt: skip
         within = reach

@@ -37,11 +37,15 @@ class Distribution(Enum):
 
 @frozen
 class Split:
-    """Work along ``axis`` is split over mesh dimension ``over``: tensors that have the axis are stored and used so."""
+    """Work along ``axis`` is split over mesh dimension ``over``: tensors that have the axis are stored and used so.
+
+    ``once``: copies of a row for several devices of one domain of the network cross its border once (of experts).
+    """
 
     axis: str
     over: str
     distribution: Distribution = Distribution.BLOCK
+    once: bool = False
 
 
 @frozen

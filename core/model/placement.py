@@ -54,7 +54,7 @@ from .phase import (
     width,
 )
 from .routing import combine, dispatch
-from .work import Collective, Direction, Step, Work, unfused
+from .work import Collective, Direction, Step, Work, unfused, unfused_loss
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -313,10 +313,10 @@ class Placer:
                            self.count(rows, layout), "wide", 3)
             )  # fmt: skip
         count = self.count(op.logits, layout)
+        given, kept = self.size(op.logits, layout), self.size(op.probabilities, layout)
         self.steps.append(
-            Work(op.name, "forward", "pointwise", 5 * count * FLOP, sympy.Integer(0),
-                 {op.logits.name: self.size(op.logits, layout)},
-                 {op.probabilities.name: self.size(op.probabilities, layout)})
+            Work(op.name, "forward", "pointwise", 5 * count * FLOP, sympy.Integer(0), {op.logits.name: given},
+                 {op.probabilities.name: kept}, unfused_loss(given, kept, "forward"))
         )  # fmt: skip
         self.layout[op.probabilities.name] = layout
         self.uses.append(Use(op, {op.logits.name: layout}, frozenset()))

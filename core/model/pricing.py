@@ -7,11 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ..algebra.cost import Choice, Leaf, Node, Sequence
+import sympy
+
+from ..algebra.cost import Choice, Exposed, Leaf, Node, Sequence
+from ..algebra.formula import Formula
+from ..algebra.symbols import symbol
 from .collectives import Network, collective_node
 from .interfaces.kernels import ENGINE_OF_SLOT, ENGINES_APART, KernelFamily, parameter_symbol
 from .mesh import Mesh
 from .work import Alternatives, Collective, Step, Work, fused
+
+EXPOSED, LAUNCH_EXPOSED = "exposed_share", "launch_exposed"
+"""The symbols of the share of what could be hidden that shows nevertheless: of transfers, and of launches."""
+
+LAUNCHES = Formula(
+    "launches",
+    inputs={"launches": "1", "launch_time": "s"},
+    parameters=(),
+    build=lambda n: (n.launches * n.launch_time, {"host": n.launches * n.launch_time}),
+    unit="s",
+    source="defined here: time of the host to launch the kernels of so many operations",
+)
 
 
 def work_leaf(work: Work, family: KernelFamily, phase: str) -> Leaf:
@@ -26,7 +42,8 @@ def work_leaf(work: Work, family: KernelFamily, phase: str) -> Leaf:
     tags = {"phase": phase, "op": work.name, "direction": work.direction, "kind": work.kind}
     return Leaf(
         work.name, priced.formula, priced.inputs, parameters, tags=tags,
-        factor="time_factor", extra="kernel_overhead", slot=slot,
+        factors=("time_factor", "attention_factor") if work.kind == "attention" else ("time_factor",),
+        extra="kernel_overhead", slot=slot,
     )  # fmt: skip
 
 
@@ -52,3 +69,21 @@ def steps_node(
     if len(nodes) == 1:
         return nodes[0]
     return Sequence(name, nodes, tags={"phase": phase})
+
+
+def beside(name: str, device: Node, transfers: Node | None, operations: int, phase: str) -> Node:
+    """A pass of a block over one device, with what runs beside it as far as it shows: ``transfers`` of its weights and
+    their gradients, and the host, which launches the kernels of so many ``operations`` ahead of the device.
+
+    Before the first block of a step nothing can hide its transfers; that one is not told apart.
+    """
+    tags = {"phase": phase}
+    launches = Leaf(
+        "host", LAUNCHES, {"launches": sympy.Integer(operations), "launch_time": symbol("launch_time")},
+        tags={**tags, "kind": "host"},
+    )  # fmt: skip
+    parts = [device]
+    if transfers is not None:
+        parts.append(Exposed("weights, not hidden", transfers, device, EXPOSED, tags=tags))
+    parts.append(Exposed("launches, not hidden", launches, device, LAUNCH_EXPOSED, tags=tags))
+    return Sequence(name, tuple(parts), tags=tags)

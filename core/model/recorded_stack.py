@@ -8,9 +8,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from ..algebra.symbols import TABLE
 from ..records.provenance import Quantity
 from ..records.stack import KERNELS, SAME_SPREAD, StackRecord, read_stack
 from .interfaces.stack import COEFFICIENTS, Stack, no_cost
+
+
+def unit_of(name: str) -> str:
+    """The unit of a coefficient, or of a kernel family's parameter for a slot (``unfused_share@pointwise``).
+
+    Errors: KeyError for a name that is neither.
+    """
+    if name in COEFFICIENTS:
+        return COEFFICIENTS[name][0]
+    known = TABLE.get(name) if "@" in name else None
+    if known is None:
+        raise KeyError(name)
+    return known.unit
+
+
+class _Units(dict[str, str]):
+    """Coefficient → unit, parameters of kernel families among them."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or ("@" in str(name) and TABLE.get(str(name)) is not None)
+
+    def __missing__(self, name: str) -> str:
+        return unit_of(name)
 
 
 class RecordedStack(Stack):
@@ -29,7 +53,7 @@ class RecordedStack(Stack):
     def record(self) -> StackRecord:
         """The record. Errors: UserError for a file that is not sound."""
         if self._record is None:
-            self._record = read_stack(self.path, {name: unit for name, (unit, _) in COEFFICIENTS.items()})
+            self._record = read_stack(self.path, _Units({name: unit for name, (unit, _) in COEFFICIENTS.items()}))
         return self._record
 
     def coefficients(self, task: str, accelerator: str) -> Mapping[str, Quantity]:

@@ -36,9 +36,12 @@ def exchange(
     whole = tuple(a for a in experts if a not in moved)
     if moved:
         size = placer.phase.load_skew * placer.count(tokens, layout) * symbol("top_k") / placer.mesh.degree(whole)
+        once = any(split.once for split in placer.rules.splits if split.axis == EXPERTS)
+        copies = symbol("top_k") if once else None
         placer.steps.append(
-            Collective("all_to_all", name, op, direction, ordered(moved, placer.mesh), size, tokens.format)
-        )
+            Collective("all_to_all", name, op, direction, ordered(moved, placer.mesh), size, tokens.format,
+                       copies=copies)
+        )  # fmt: skip
     return moved, whole
 
 

@@ -41,13 +41,16 @@ def _register() -> None:
         ("step_overhead", "t_{step}", "time on the host for each step"),
         ("sequence_overhead", "t_{seq}", "time on the host for each sequence of a serving step"),
         ("kernel_overhead", "t_{kernel}", "time between one kernel and the next that the software does not hide"),
+        ("launch_time", "t_{launch}", "time on the host to launch the kernels of one operation"),
     ):
         register(SymbolInfo(name, latex, "s", what, default=0.0), OWNER)
     for name, latex, what in (
         ("time_factor", "f_{kernel}", "time of a kernel in the running software over its time measured alone"),
         ("collective_factor", "f_{coll}", "time of a collective that stays exposed over its time measured alone"),
         ("prefill_factor", "f_{pre}", "share of the prefills beside a decode step that its tokens wait for"),
-        ("gradient_exposed", "f_{grad}", "share of the gradient reduction that nothing hides"),
+        ("attention_factor", "f_{att}", "time of the attention kernel that the software ships over the one measured"),
+        ("exposed_share", "f_{exp}", "share of transfers beside computation that shows nevertheless"),
+        ("launch_exposed", "f_{launch}", "share of launches beside kernels that shows nevertheless"),
     ):
         register(SymbolInfo(name, latex, "1", what), OWNER)
     register(SymbolInfo("device_units", "N_{SM}", "1", "processors of a device (SMs, cores)", 1, default=UNITS), OWNER)

@@ -65,7 +65,8 @@ class Collective:
 
     ``elements``: of the whole tensor as one rank sees it (all-gather: the gathered result; reduce-scatter: the
     input; all-reduce: the tensor; all-to-all: what one rank holds before; send: what is sent); ``format`` names the
-    number format; ``count``: how often in a row.
+    number format; ``count``: how often in a row; ``copies``: of an all-to-all whose rows are copies for so many members
+    each, where the network carries a row once for all members of a domain.
     """
 
     kind: CollectiveKind
@@ -76,6 +77,7 @@ class Collective:
     elements: Expr
     format: str = "activation"
     count: int = 1
+    copies: Expr | None = None
 
     @property
     def name(self) -> str:
@@ -105,6 +107,19 @@ def unfused(rounds: int, outputs: Iterable[Expr]) -> dict[str, Expr]:
         "further": sympy.Integer(max(rounds * len(sizes), 1) - 1),
         "spilled": 2 * (rounds - 1) * sympy.Add(*sizes),
     }
+
+
+def unfused_loss(logits: Expr, kept: Expr, direction: Direction) -> dict[str, Expr]:
+    """The same for a cross entropy over ``logits`` that keeps ``kept`` [B]: a copy in high precision, its logarithmic
+    softmax in two readings; on the way back zeros for the targets, the softmax's gradient, and a copy back.
+
+    Source: what PyTorch's ``cross_entropy`` runs under autocast (torch.nn.functional, version 2).
+    """
+    import sympy
+
+    copied = 4 * (kept - logits)  # written and read once more each way, where the formats differ
+    kernels, passes = (1, 1) if direction == "forward" else (2, 2)
+    return {"further": sympy.Integer(kernels), "spilled": passes * kept + copied}
 
 
 @frozen

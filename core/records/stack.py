@@ -106,7 +106,7 @@ def _fit(entry: Table, sources: Mapping[str, Source], units: Mapping[str, str]) 
         entry.add("task", f"{shown(task)} is not one of {', '.join(TASKS)}")
     values: dict[str, Quantity] = {}
     table = entry.table("values") or Table({}, "values", entry.problems)
-    table.only(units)
+    table.only([*units, *(name for name in table.content if name in units)])
     for name in table.content:
         if name in units:
             quantity = read_quantity(table, name, sources, units[name], 0.0, 1e15)
@@ -161,7 +161,7 @@ def write_stack(record: StackRecord) -> str:
             plain = quantity.unit == "1"
             value = f"{quantity.value:.6g}" if plain else _text(format_si(quantity.value, quantity.unit, 5))
             extra = f", note = {_text(quantity.note)}" if quantity.note else ""
-            lines.append(f"{name} = {{ value = {value}, source = {_text(keys[quantity.source])}{extra} }}")
+            lines.append(f"{bare_key(name)} = {{ value = {value}, source = {_text(keys[quantity.source])}{extra} }}")
         if fit.spread:
             lines += ["", "[fit.spread]", *(f"{name} = {value:.4g}" for name, value in fit.spread.items())]
         for name, error in fit.errors.items():

@@ -16,7 +16,7 @@ import sympy
 from attrs import frozen
 
 from ..algebra.compile import Builder
-from ..algebra.cost import Node, Pipelined, Repeat, Sequence, TreeCompiler
+from ..algebra.cost import Exposed, Node, Pipelined, Repeat, Sequence, TreeCompiler
 from ..algebra.functions import functions
 from ..algebra.symbols import symbol, unit_symbol
 from ..model.axes import BATCH, CONTEXT, HIDDEN, QUERY, Tensor, axis
@@ -26,7 +26,7 @@ from ..model.graph import Block
 from ..model.memory import Ledger, Row, compile_ledgers
 from ..model.mesh import Mesh
 from ..model.phase import Phase, elements, ordered, stored_layout, width
-from ..model.pricing import work_leaf
+from ..model.pricing import EXPOSED, work_leaf
 from ..model.stages import Stage, candidate_stages, kinds, whole_model
 from ..model.work import Collective, Work
 from .build import (
@@ -163,11 +163,11 @@ def _step(
         ),
     )
     hops = (hop if chunks == 1 else Repeat("boundaries of its chunks", chunks, hop),)
-    periods = tuple(stage_node(stage, costs, embedding, output, pick, hops) for stage in stages)
+    periods = tuple(_period(stage_node(stage, costs, embedding, output, pick), hops) for stage in stages)
     # With v chunks a device the last one starts after 1/v of a micro-batch: so much of the fill is waited for, and
     # the rest of the first micro-batch is work like any other.
-    first = fill if chunks == 1 else Repeat("filling the pipeline", 1 / chunks, fill)
-    micro = Pipelined("micro-batches through the pipeline", symbol("micro_batches") + 1 - 1 / chunks, first, periods)
+    filling = fill if chunks == 1 else Repeat("filling the pipeline", 1 / chunks, fill)
+    micro = Pipelined("micro-batches through the pipeline", symbol("micro_batches") + 1 - 1 / chunks, filling, periods)
     parts: list[Node] = [micro]
     held = _buckets(costs, embedding, output, stages)
     reductions = [
@@ -187,17 +187,26 @@ def _step(
         )
         reductions.append(collective_node(shared, mesh, network, family, phase.name))
     if reductions:
-        exposed = symbol("gradient_exposed")
-        parts.append(Repeat("reduce gradients", exposed, Sequence("gradient reduction", tuple(reductions))))
+        # Beside the last backward pass of the stage that ends last, the first.
+        last = stage_node(stages[0], costs, embedding, output, lambda cost: cost.backward)
+        parts.append(Exposed("reduce gradients", Sequence("gradient reduction", tuple(reductions)), last, EXPOSED))
     parts.append(_update(setting, phase, costs, embedding, output, stages))
     gathers = [
         collective_node(c, mesh, network, family, phase.name)
         for c in _gathers(costs, embedding, output, stages, setting)
     ]
     if gathers:
-        parts.append(Sequence("gather updated weights", tuple(gathers)))
+        first = stage_node(stages[0], costs, embedding, output, lambda cost: cost.forward)
+        parts.append(
+            Exposed("gather updated weights", Sequence("updated weights", tuple(gathers)), first, EXPOSED)
+        )  # fmt: skip
     parts.append(host_leaf(phase.name, sympy.Integer(0)))
     return Sequence("step", tuple(parts))
+
+
+def _period(busy: Node, hops: tuple[Node, ...]) -> Node:
+    """A micro-batch on one stage; what it hands on travels beside the next one's computation, as it can."""
+    return Sequence(busy.name, (busy, *(Exposed("boundaries, not hidden", hop, busy, EXPOSED) for hop in hops)))
 
 
 def _shares(costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost) -> Iterable[WeightShare]:

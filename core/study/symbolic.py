@@ -32,7 +32,10 @@ SERVING_FIGURES = (
 LONGEST = 256
 """Bits of the longest numerator or denominator that is kept exact."""
 
-SOFTWARE = ("time_factor", "kernel_overhead", "collective_factor", "prefill_factor", "gradient_exposed")
+SOFTWARE = (
+    "time_factor", "kernel_overhead", "collective_factor", "prefill_factor", "attention_factor", "launch_time",
+    "launch_exposed", "exposed_share",
+)  # fmt: skip
 """What stands in every leaf or loop for the software; of no interest where the stack costs nothing."""
 
 

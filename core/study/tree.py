@@ -15,7 +15,7 @@ def valued_tree(program: Program, root: int, values: Mapping[str, float], parame
     """The tree at node number ``root`` with the values of one evaluation.
 
     A pipelined node shows its fill and the slowest of its periods with how often each runs; an overlap and a choice
-    count only what decides them.
+    count only what decides them, and what runs beside other work counts as far as it shows.
     """
     total = float(values[f"t{root}"])
 
@@ -39,6 +39,9 @@ def valued_tree(program: Program, root: int, values: Mapping[str, float], parame
             best = min(range(len(ids)), key=lambda i: float(values[f"t{ids[i]}"]))
             chosen = node["variants"][best]
             children = [visit(ids[best], times)]
+        elif node["kind"] == "exposed":  # what it runs behind counts elsewhere
+            whole = float(values[f"t{ids[0]}"])
+            children = [visit(ids[0], times * seconds / whole if whole > 0 else 0.0)]
         elif node["kind"] == "overlap":
             longest = max(ids, key=lambda i: float(values[f"t{i}"]))
             children = [visit(i, times if i == longest else 0.0) for i in ids]

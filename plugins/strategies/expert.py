@@ -11,19 +11,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipstick.core.host.hookspecs import hookimpl
-from slipstick.core.model.interfaces.strategy import Constraint, Strategy, divides
+from slipstick.core.model.interfaces.strategy import Constraint, Option, Strategy, divides
 from slipstick.core.model.layout import Rules, Split
 from slipstick.core.model.mesh import Dimension
 
 
 class ExpertParallel(Strategy):
-    """``experts`` over ep."""
+    """``experts`` over ep; tokens reach them copy by copy, or cross to each node once (``dispatch``)."""
 
     name = "expert"
     dimensions = (Dimension("ep", "expert parallel degree", order=25, lenders=("dp", "tp")),)
 
+    options = (
+        Option(
+            "dispatch",
+            "how tokens reach their experts: each copy on its own way, or a token once to each node (DeepEP, HybridEP)",
+            "copies", ("copies", "once"),
+        ),
+    )  # fmt: skip
+
     def rules(self, options: Mapping[str, Any]) -> Rules:
-        return Rules((Split("experts", "ep"),))
+        return Rules((Split("experts", "ep", once=options.get("dispatch") == "once"),))
 
     def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
         return (

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from slipstick.calibration.commands import calibrate
 from slipstick.calibration.deployment import LEAST, deployments, joined
-from slipstick.calibration.stack_parts import SERVING
+from slipstick.calibration.stack_parts import SERVING, parts_of
 from slipstick.calibration.stack_runs import runs
 from slipstick.core.errors import SlipstickError, UserError
 from slipstick.core.face.cli.session import Session
@@ -119,7 +119,9 @@ def test_training_points_fit_too(host: Host, tmp_path: Path) -> None:
     parts = runs("train", [path], host, stack="megatron-lm").parts
     stated = host.stack("megatron-lm").coefficients("train", "h100-sxm")
     values = {n: float(q.value) for n, q in stated.items()}
-    written([float(s) for s in parts.time({**values, "time_factor": 1.5 * values["time_factor"]})])
+    slower = {n: 1.5 * values[n] if n == "time_factor" else values.get(n, float(v[0])) for n, v in parts.at.items()}
+    made = parts_of("train", runs("train", [path], host, stack="megatron-lm").questions, slower)
+    written([float(s) for s in made.time(made.at)])
     (found,) = deployments([path], host, "megatron-lm", "ours", "2026-11-30")
     assert (found.task, found.points, found.improved) == ("train", 6, True)
     assert found.after.mean < found.before.mean / 3

@@ -19,15 +19,15 @@ from slipstick.calibration.stack_fit import (
     spreads,
     summary,
 )
-from slipstick.calibration.stack_parts import SERVING, TRAINING, Parts
+from slipstick.calibration.stack_parts import SERVING, TRAINING, UNFUSED, Parts
 from slipstick.core.study.intervals import LEVEL, Z
 
 TRUE = {
     "time_factor": 1.25, "kernel_overhead": 4e-6, "collective_factor": 1.4, "step_overhead": 1.5e-3,
     "sequence_overhead": 3e-5, "prefill_factor": 0.9,
 }  # fmt: skip
-TRAINED = {"time_factor": 1.2, "kernel_overhead": 5e-6, "collective_factor": 1.3, "step_overhead": 5e-4,
-           "gradient_exposed": 0.3}  # fmt: skip
+TRAINED = {"time_factor": 1.2, "kernel_overhead": 5e-6, "launch_time": 3e-5, "collective_factor": 1.3,
+           "attention_factor": 1.4, UNFUSED: 0.3, "exposed_share": 0.3, "step_overhead": 3e-3}  # fmt: skip
 
 
 def served(n: int, seed: int = 0) -> Parts:
@@ -42,12 +42,15 @@ def served(n: int, seed: int = 0) -> Parts:
 
 
 def trained(n: int, seed: int = 0) -> Parts:
-    """Steps of 0.2 to 20 s with a gradient reduction of up to a third of it."""
+    """Steps of 0.2 to 20 s, up to a third of it transfers and launches that are partly hidden."""
     random = np.random.default_rng(seed)
     kernels, collectives = 10.0 ** random.uniform(-0.7, 1.3, n), 10.0 ** random.uniform(-1.5, 0.5, n)
-    own = {"time_factor": kernels, "kernel_overhead": random.uniform(2e3, 1e5, n), "collective_factor": collectives,
+    operations = random.uniform(2e3, 1e5, n)
+    own = {"time_factor": kernels, "kernel_overhead": operations, "launch_time": 0.25 * operations,
+           "collective_factor": collectives, "attention_factor": kernels * random.uniform(0.05, 0.5, n),
+           UNFUSED: kernels * random.uniform(0.02, 0.4, n), "exposed_share": collectives * random.uniform(0.2, 1.0, n),
            "step_overhead": np.ones(n)}  # fmt: skip
-    return Parts("train", own, {}, np.zeros(n), collectives * random.uniform(0.2, 1.0, n), np.full(n, 0.05))
+    return Parts("train", own, {}, np.zeros(n), np.zeros(n), np.full(n, 0.05), dict.fromkeys(own, np.zeros(n)))
 
 
 def measured(parts: Parts, values: dict[str, Any], noise: float = 0.02, seed: int = 1) -> np.ndarray[Any, Any]:

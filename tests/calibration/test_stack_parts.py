@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from slipstick.calibration.stack_parts import REFERENCE, SERVING, TRAINING, Parts, parts_of
+from slipstick.calibration.stack_parts import REFERENCE, SERVING, TRAINING, UNFUSED, Parts, parts_of
 from slipstick.core.host.host import Host
 from slipstick.core.records.measured import MeasuredPoint
 from slipstick.core.study.validation.scenarios import Question, Scenarios
 
 FAR = {
     "time_factor": 1.37, "kernel_overhead": 3.1e-6, "collective_factor": 1.21, "step_overhead": 4e-4,
-    "sequence_overhead": 2.3e-5, "prefill_factor": 1.15, "gradient_exposed": 0.35,
+    "sequence_overhead": 2.3e-5, "prefill_factor": 1.15, "attention_factor": 1.3, "launch_time": 2e-5,
+    "exposed_share": 0.35,
 }  # fmt: skip
 NEAR = {**FAR, "time_factor": 0.9, "kernel_overhead": 0.0, "collective_factor": 0.6, "prefill_factor": 0.0}
 
@@ -65,24 +66,50 @@ def whole(task: str, questions: Sequence[Question], values: dict[str, float]) ->
     return [float(q.case.evaluate({**q.settings, **values}, [name])[name]) for q in questions]
 
 
-@pytest.mark.parametrize("task", ["serve", "train"])
 @pytest.mark.parametrize("values", [REFERENCE, FAR, NEAR], ids=["reference", "far", "near"])
-def test_parts_add_up_to_the_whole(
-    task: str, values: dict[str, float], questions: dict[str, list[Question]], parts: dict[str, Parts]
+def test_parts_of_serving_add_up_to_the_whole(
+    values: dict[str, float], questions: dict[str, list[Question]], parts: dict[str, Parts]
 ) -> None:
-    assert parts[task].time(values) == pytest.approx(whole(task, questions[task], values), rel=1e-6)
+    own = {name: values[name] for name in SERVING}
+    assert parts["serve"].time(own) == pytest.approx(whole("serve", questions["serve"], own), rel=1e-6)
 
 
-@pytest.mark.parametrize("task", ["serve", "train"])
-def test_slopes_are_those_of_the_time(task: str, parts: dict[str, Parts]) -> None:
+@pytest.mark.parametrize("values", [REFERENCE, FAR, NEAR], ids=["reference", "far", "near"])
+def test_parts_of_training_are_the_whole_where_they_were_taken(
+    values: dict[str, float], questions: dict[str, list[Question]], parts: dict[str, Parts]
+) -> None:
+    several = questions["train"]
+    here = parts_of("train", several, values, parts["train"].kernels)
+    assert here.time(here.at) == pytest.approx(whole("train", several, values), rel=1e-9)
+    # Nearby too, each coefficient apart: a factor of 1.001 crosses no kink here.
+    for name in ("time_factor", "collective_factor", "attention_factor", "kernel_overhead", "exposed_share"):
+        if not values.get(name):
+            continue
+        near = {**values, name: 1.001 * values[name]}
+        moved = {**here.at, name: 1.001 * here.at[name]}
+        assert here.time(moved) == pytest.approx(whole("train", several, near), rel=1e-6), name
+
+
+def test_slopes_are_those_of_the_time(parts: dict[str, Parts]) -> None:
     """The time is a product of at most three coefficients, so a central difference is exact."""
-    names = SERVING if task == "serve" else TRAINING
-    slopes = parts[task].slopes(FAR)
-    assert set(slopes) == set(names)
-    for name in names:
-        step = 0.01 * FAR[name]
-        up, down = (parts[task].time({**FAR, name: FAR[name] + sign * step}) for sign in (1, -1))
-        assert slopes[name] == pytest.approx((up - down) / (2 * step), rel=1e-6, abs=1e-9)
+    for task, names in (("serve", SERVING), ("train", TRAINING)):
+        at = {**FAR, UNFUSED: 0.2}
+        slopes = parts[task].slopes(at)
+        assert set(slopes) == set(names)
+        for name in names:
+            step = 0.01 * at[name]
+            up, down = (parts[task].time({**at, name: at[name] + sign * step}) for sign in (1, -1))
+            assert slopes[name] == pytest.approx((up - down) / (2 * step), rel=1e-5, abs=1e-9)
+
+
+def test_a_coefficient_may_differ_from_row_to_row(questions: dict[str, list[Question]]) -> None:
+    """Rows of several stacks are taken each at its own coefficients; rows of one case have them in common."""
+    several = [questions["train"][0], questions["train"][-1]]
+    factors = np.array([1.1, 1.7])
+    here = parts_of("train", several, {**FAR, "time_factor": factors})
+    for row, factor in enumerate(factors):
+        alone = whole("train", [several[row]], {**FAR, "time_factor": float(factor)})
+        assert here.time(here.at)[row] == pytest.approx(alone[0], rel=1e-9)
 
 
 def test_the_parts_of_a_row_do_not_depend_on_the_others(
@@ -91,7 +118,8 @@ def test_the_parts_of_a_row_do_not_depend_on_the_others(
     for task, several in questions.items():
         for row in (0, len(several) - 1):
             alone = parts_of(task, [several[row]])
-            assert alone.time(FAR) == pytest.approx(parts[task].take([row]).time(FAR), rel=1e-9)
+            at = {**FAR, UNFUSED: 0.0}
+            assert alone.time(at) == pytest.approx(parts[task].take([row]).time(at), rel=1e-9)
 
 
 def test_kernels_have_the_spread_of_their_records(parts: dict[str, Parts]) -> None:
@@ -104,7 +132,7 @@ def test_a_row_that_asks_for_more_than_fits_has_as_many_as_run(scenarios: Scenar
     full = [scenarios.question(served("Llama-3.1-70B", devices=2, tp=2, concurrency=c)) for c in (2000, 20000)]
     times = parts_of("serve", full).time(FAR)
     assert times[0] == times[1]
-    assert times[0] < min(whole("serve", full, FAR))
+    assert times[0] < min(whole("serve", full, {name: FAR[name] for name in SERVING}))
 
 
 def test_what_sequences_cost_is_counted_for_each_replica(scenarios: Scenarios) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from slipstick.calibration import stacks
+from slipstick.calibration.stack_parts import parts_of
 from slipstick.calibration.stack_runs import runs
 from slipstick.calibration.stacks import KERNELS, STATED, TITLES, fitted_stacks, main, serving_folds
 from slipstick.core.host.host import Host
@@ -23,7 +24,7 @@ SERVING = "id,model,system,devices,tp,concurrency,input_len,output_len,engine,pr
 TRAINING = "id,model,gpus,gpu_type,tp,pp,dp,micro_batch,global_batch,seq,recompute,precision,source,metric,value\n"
 TRUE: dict[str, dict[str, float]] = {
     "serve": {**NEUTRAL, "time_factor": 1.3, "step_overhead": 1e-3, "prefill_factor": 1.0},
-    "train": {**NEUTRAL, "time_factor": 1.2, "gradient_exposed": 0.4},
+    "train": {**NEUTRAL, "time_factor": 1.2, "exposed_share": 0.4, "kernel_overhead": 2e-5, "step_overhead": 3e-3},
 }
 
 
@@ -62,8 +63,9 @@ def folder(host: Host, tmp_path_factory: pytest.TempPathFactory) -> Path:
     random = np.random.default_rng(0)
     for task, name, write in (("serve", "serving_points.csv", served), ("train", "training_points.csv", trained)):
         (made / name).write_text(write(), encoding="utf-8")
-        parts = runs(task, [made / name], host).parts
-        times = parts.time(dict(TRUE[task])) * np.exp(0.03 * random.normal(size=parts.kernels.size))
+        found = runs(task, [made / name], host)
+        parts = found.parts if task == "serve" else parts_of(task, found.questions, TRUE[task])
+        times = parts.time(parts.at or TRUE[task]) * np.exp(0.03 * random.normal(size=parts.kernels.size))
         scale = 1e3 if task == "serve" else 1.0
         (made / name).write_text(write([scale * float(t) for t in times]), encoding="utf-8")
     return made

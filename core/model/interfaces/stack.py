@@ -39,7 +39,10 @@ COEFFICIENTS: dict[str, tuple[str, str]] = {
     "sequence_overhead": ("s", "time on the host for each sequence of a serving step"),
     "prefill_factor": ("1", "share of the prefills beside a decode step that its tokens wait for"),
     "prefill_tokens": ("1", "most tokens of a prompt computed at once"),
-    "gradient_exposed": ("1", "share of the gradient reduction that nothing hides"),
+    "attention_factor": ("1", "time of the attention kernel that the software ships over the one measured"),
+    "launch_time": ("s", "time on the host to launch the kernels of one operation of a training pass"),
+    "launch_exposed": ("1", "share of launches beside kernels that shows nevertheless: small ones hide nothing"),
+    "exposed_share": ("1", "share of transfers beside computation that shows nevertheless"),
 }
 """The coefficients a stack may give: symbol → unit and meaning."""
 
@@ -53,7 +56,10 @@ NEUTRAL: dict[str, float] = {
     "sequence_overhead": 0.0,
     "prefill_factor": 0.0,
     "prefill_tokens": 8192.0,
-    "gradient_exposed": 1.0,
+    "attention_factor": 1.0,
+    "launch_time": 0.0,
+    "launch_exposed": 0.0,
+    "exposed_share": 0.0,
 }
 """What a coefficient is where a stack does not give it: no cost."""
 

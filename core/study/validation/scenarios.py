@@ -87,7 +87,7 @@ class Scenarios:
         wanted: dict[str, Any] = {**_layout(point, shape.graph, said)}
         load, rate = "closed", 0.0
         if task == "train":
-            wanted |= training(point, shape.graph, said, infos, notes)
+            wanted |= training(point, shape.graph, said, infos, notes, int(wanted.get("pp", 1)))
         else:
             asked, load, rate = serving(point, said, infos, notes)
             if said.get("each") == "device":

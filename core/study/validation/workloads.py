@@ -22,9 +22,12 @@ Infos = Mapping[str, SettingInfo]
 
 
 def training(
-    point: MeasuredPoint, graph: ModelGraph, said: Mapping[str, Any], infos: Infos, notes: list[str]
+    point: MeasuredPoint, graph: ModelGraph, said: Mapping[str, Any], infos: Infos, notes: list[str], pp: int = 1
 ) -> dict[str, Any]:
-    """The settings of a training row beside its layout; ``notes`` gains what was taken for granted. Raises Skipped."""
+    """The settings of a training row beside its layout; ``notes`` gains what was taken for granted. Raises Skipped.
+
+    ``pp``: its pipeline stages.
+    """
     setting = point.setting
     wanted: dict[str, Any] = {}
     for name in ("micro_batch", "global_batch", "sequence"):
@@ -43,18 +46,24 @@ def training(
     if "sequence_parallel" in setting:
         wanted["sequence_parallel"] = bool(whole(setting["sequence_parallel"], "sequence parallelism"))
     interleave = setting.get("interleave", 1)
+    option = first_of(("interleave", "virtual_stages"), infos)
+    if ("interleave" not in setting and said.get("interleaved")) or isinstance(interleave, str):
+        possible = infos[option].choices if option is not None else ()
+        interleave = max((v for v in possible if v * pp <= graph.layers), default=1)
+        notes.append(f"interleaved, the row not saying how often: {interleave} parts a device, as many as layers allow")
     if interleave != 1:
-        option = first_of(("interleave", "virtual_stages"), infos)
-        if option is not None and isinstance(interleave, int):
-            wanted[option] = interleave
+        if option is not None:
+            wanted[option] = whole(interleave, "interleave")
         else:
-            notes.append(f"{shown(interleave)[1:-1]} stages a device, interleaved: predicted as 1F1B without")
+            notes.append(f"{interleave:g} stages a device, interleaved: predicted as 1F1B without")
     text = str(setting.get("precision", ""))
     chosen = number_format("train", text, point.model, infos)
     if chosen is not None:
         wanted["precision"] = chosen
     if "attention" in said:
         wanted["attention"] = said["attention"]
+    if "dispatch" in said and "dispatch" in infos and "experts" in graph.sizes:
+        wanted["dispatch"] = said["dispatch"]
     if said.get("mtp") and "mtp" in graph.extras:
         wanted["mtp"] = True
     return wanted

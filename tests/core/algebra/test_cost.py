@@ -10,7 +10,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.core.algebra.compile import Builder
-from slipstick.core.algebra.cost import Choice, Leaf, Node, Overlap, Pipelined, Repeat, Sequence, TreeCompiler, walk
+from slipstick.core.algebra.cost import (
+    Choice,
+    Exposed,
+    Leaf,
+    Node,
+    Overlap,
+    Pipelined,
+    Repeat,
+    Sequence,
+    TreeCompiler,
+    walk,
+)
 from slipstick.core.algebra.formula import Formula, Parameter
 from slipstick.core.algebra.symbols import symbol, unit_symbol
 from slipstick.core.errors import PluginError
@@ -202,21 +213,22 @@ def kernel(seconds: Any, **software: str) -> Leaf:
     ("software", "expected"),
     [
         ({}, 5.0),
-        ({"factor": "time_factor"}, 7.5),
+        ({"factors": ("time_factor",)}, 7.5),
         ({"extra": "kernel_overhead"}, 5.25),
-        ({"factor": "time_factor", "extra": "kernel_overhead"}, 7.75),
+        ({"factors": ("time_factor",), "extra": "kernel_overhead"}, 7.75),
+        ({"factors": ("time_factor", "attention_factor")}, 15.0),
     ],
 )
-def test_software_stretches_a_kernel_and_adds_a_gap(software: dict[str, str], expected: float) -> None:
+def test_software_stretches_a_kernel_and_adds_a_gap(software: dict[str, Any], expected: float) -> None:
     """(2 + 3) s, one and a half times that, and 0.25 s beside it that nothing stretches."""
-    given_ = {"launch": 2.0, "time_factor": 1.5, "kernel_overhead": 0.25}
+    given_ = {"launch": 2.0, "time_factor": 1.5, "attention_factor": 2.0, "kernel_overhead": 0.25}
     assert evaluated(kernel(3, **software), **given_) == expected
 
 
 def test_the_terms_of_a_leaf_are_stretched_and_the_gap_is_none_of_them() -> None:
     builder = Builder()
     compiler = TreeCompiler(builder)
-    number = compiler.add(kernel(3, factor="time_factor", extra="kernel_overhead"))
+    number = compiler.add(kernel(3, factors=("time_factor",), extra="kernel_overhead"))
     out = builder.finish().evaluate({"launch": 2.0, "time_factor": 1.5, "kernel_overhead": 0.25})
     assert (out[f"t{number}:compute"], out[f"t{number}:latency"], out[f"t{number}"]) == (4.5, 3.0, 7.75)
     assert compiler.nodes[number]["software"] == ["time_factor", "kernel_overhead"]
@@ -224,10 +236,24 @@ def test_the_terms_of_a_leaf_are_stretched_and_the_gap_is_none_of_them() -> None
 
 def test_a_stretched_kernel_keeps_its_resource_longer() -> None:
     """Two kernels of 3 s on one resource, each stretched to 4.5 s: 9 s together. The gap occupies nothing."""
-    both = Overlap("o", (kernel(3, factor="time_factor"), kernel(3, factor="time_factor")))
+    both = Overlap("o", (kernel(3, factors=("time_factor",)), kernel(3, factors=("time_factor",))))
     assert evaluated(both, launch=0.0, time_factor=1.5) == 9
     gaps = Overlap("o", (kernel(3, extra="kernel_overhead"), kernel(1, extra="kernel_overhead")))
     assert evaluated(gaps, launch=0.0, kernel_overhead=2.0) == 5  # 3 and a gap, against 4 on the resource
+
+
+@pytest.mark.parametrize(
+    ("share", "part", "behind", "shown"),
+    [(0.0, 3, 5, 0.0), (0.0, 5, 3, 2.0), (0.25, 4, 8, 1.0), (0.25, 8, 4, 5.0), (1.0, 3, 5, 3.0), (1.0, 5, 3, 5.0)],
+)
+def test_what_runs_beside_other_work_shows_as_far_as_it_is_longer_or_not_hidden(
+    share: float, part: int, behind: int, shown: float
+) -> None:
+    node = Exposed("e", leaf("a", part, "link"), leaf("b", behind, "compute"), "exposed_share")
+    assert evaluated(node, exposed_share=share) == shown
+    # Beside what it hides behind: from the longer of the two to their sum.
+    assert evaluated(Sequence("s", (node.behind, node)), exposed_share=share) == behind + shown
+    assert max(part, behind) <= behind + shown <= part + behind
 
 
 @settings(max_examples=40, deadline=None)
@@ -236,6 +262,6 @@ def test_a_stretched_kernel_keeps_its_resource_longer() -> None:
     st.fixed_dictionaries({n: st.floats(0.0, 10.0) for n in ("launch", "time_factor", "kernel_overhead")}),
 )
 def test_compiled_and_written_out_agree_on_what_software_adds(count: int, values: dict[str, float]) -> None:
-    both = kernel(3, factor="time_factor", extra="kernel_overhead")
+    both = kernel(3, factors=("time_factor",), extra="kernel_overhead")
     seconds = values["time_factor"] * (values["launch"] + 3) + values["kernel_overhead"]
     assert evaluated(Repeat("r", sympy.Integer(count), both), **values) == pytest.approx(count * seconds)

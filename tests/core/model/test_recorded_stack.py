@@ -7,16 +7,17 @@ from pathlib import Path
 import pytest
 
 from slipstick.core.errors import UserError
-from slipstick.core.model.interfaces.stack import COEFFICIENTS, NEUTRAL
-from slipstick.core.model.recorded_stack import RecordedStack
+from slipstick.core.model.interfaces.stack import NEUTRAL
+from slipstick.core.model.recorded_stack import RecordedStack, unit_of
 from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import SAME_SPREAD, StackFit, StackRecord, write_stack
+from slipstick.plugins.hardware import kernels as _registered  # noqa: F401  # registers its parameters
 
 SOURCE = Source("fit", "a fit", "https://example.org", "2026-11-30", "fitted")
 
 
 def values(**given: float) -> dict[str, Quantity]:
-    return {name: Quantity(value, COEFFICIENTS[name][0], SOURCE) for name, value in given.items()}
+    return {name: Quantity(value, unit_of(name), SOURCE) for name, value in given.items()}
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def stack(tmp_path: Path) -> RecordedStack:
                  spread={"kernels": 0.25, "tpot_s": 0.2, "ttft_s": 0.4}),
         StackFit(task="serve", accelerator="h100-sxm", values=values(time_factor=1.1),
                  spread={"kernels": 0.5, "tpot_s": 0.1}),
-        StackFit(task="train", accelerator="h100-sxm", values=values(gradient_exposed=0.3),
+        StackFit(task="train", accelerator="h100-sxm", values=values(exposed_share=0.3),
                  spread={"step_time_s": 0.07}),
     )  # fmt: skip
     path = tmp_path / "mine.toml"
@@ -85,3 +86,16 @@ def test_a_record_is_read_when_it_is_first_asked(tmp_path: Path) -> None:
 def test_kernels_are_those_that_the_record_names(stack: RecordedStack) -> None:
     assert stack.kernel_sources("serve") == ("vllm",)
     assert stack.kernel_sources("train") == ()
+
+
+def test_a_stack_may_state_a_parameter_of_the_kernel_family(tmp_path: Path) -> None:
+    """Software that fuses nothing says so of a kind of kernel, by the parameter's own name."""
+    path = tmp_path / "eager.toml"
+    fit = StackFit(task="train", values=values(**{"unfused_share@pointwise": 0.4}))
+    path.write_text(write_stack(StackRecord(name="eager", title="Eager", kernels={}, fits=(fit,))), encoding="utf-8")
+    assert RecordedStack("eager", path).coefficients("train", "h100-sxm")["unfused_share@pointwise"].value == 0.4
+    path.write_text(path.read_text(encoding="utf-8").replace("unfused_share@", "no_such_thing@"), encoding="utf-8")
+    with pytest.raises(UserError, match="no_such_thing"):
+        RecordedStack("eager", path).coefficients("train", "h100-sxm")
+    with pytest.raises(KeyError):
+        unit_of("no_such_thing")

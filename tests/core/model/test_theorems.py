@@ -17,7 +17,7 @@ from attrs import evolve
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slipstick.core.algebra.cost import Choice, Leaf, Node, Overlap, Pipelined, Repeat, Sequence
+from slipstick.core.algebra.cost import Choice, Exposed, Leaf, Node, Overlap, Pipelined, Repeat, Sequence
 from slipstick.core.algebra.symbols import symbol
 from slipstick.core.model.blocks import Recompute, Setting, block_cost
 from slipstick.core.model.collectives import Network, volume
@@ -208,6 +208,8 @@ def sent(node: Node) -> sympy.Expr:
         return node.count * sent(node.body)
     if isinstance(node, Pipelined):
         return sent(node.body)
+    if isinstance(node, Exposed):  # what is hidden is sent too
+        return sent(node.part)
     assert isinstance(node, (Sequence, Overlap))
     return sympy.Add(*(sent(part) for part in node.children))
 

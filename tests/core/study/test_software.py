@@ -15,7 +15,8 @@ from slipstick.core.study.tree import leaves
 
 FREE = {
     "time_factor": 1.0, "kernel_overhead": 0.0, "collective_factor": 1.0, "step_overhead": 0.0,
-    "sequence_overhead": 0.0, "prefill_factor": 0.0, "gradient_exposed": 1.0,
+    "sequence_overhead": 0.0, "prefill_factor": 0.0, "attention_factor": 1.0, "launch_time": 0.0,
+    "launch_exposed": 0.0, "exposed_share": 1.0,
 }  # fmt: skip
 SERVED = {"input_tokens": 1000, "output_tokens": 200, "concurrency": 24}
 LAYOUTS = [{}, {"devices": 4, "tp": 4}, {"devices": 4, "tp": 2, "dp": 2}, {"devices": 4, "pp": 4}]
@@ -124,23 +125,72 @@ def test_factors_stretch_kernels_and_collectives_apart(host: Host) -> None:
     assert alone(collective_factor=9.0)["tpot"] == pytest.approx(alone()["tpot"])
 
 
+def exposed(case: Case, out: dict[str, Any]) -> dict[str, list[tuple[float, float]]]:
+    """Name → seconds of what runs beside other work and of that, each time it stands in the tree."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for node in case.program.nodes:
+        if node["kind"] == "exposed":
+            part, behind = (float(out[f"t{number}"]) for number in node["children"])
+            found.setdefault(node["name"], []).append((part, behind))
+    return found
+
+
 @pytest.mark.parametrize("zero", [0, 1])
-def test_what_is_hidden_of_the_gradient_reduction_is_not_in_the_step(host: Host, zero: int) -> None:
-    """The step is linear in the exposed share; at 1 the reduction is all there, and it is all that goes."""
+def test_of_the_gradient_reduction_shows_what_the_last_backward_pass_does_not_hide(host: Host, zero: int) -> None:
+    """The step is linear in the exposed share; at 1 all of the reduction is there, at 0 what nothing can hide."""
     settings = {"devices": 8, "dp": 8, "global_batch": 32, "zero": zero}
     at = times(host, "train", "llama-3.1-8b", **settings)
-    whole, none = at()["step_time"], at(gradient_exposed=0.0)["step_time"]
-    assert at(gradient_exposed=0.25)["step_time"] == pytest.approx(0.75 * none + 0.25 * whole)
-    prediction = ask("train", ("llama-3.1-8b",), ("h100-sxm",), settings, host).predictions[0]
-    (part,) = [node for node in prediction.tree.children if node.name == "reduce gradients"]
-    assert whole - none == pytest.approx(part.seconds)
-    assert part.seconds > 0
-    assert at(gradient_exposed=0.0, collective_factor=2.0)["step_time"] >= none
+    whole, none = at()["step_time"], at(exposed_share=0.0)["step_time"]
+    assert at(exposed_share=0.25)["step_time"] == pytest.approx(0.75 * none + 0.25 * whole)
+    case, numeric = case_of(host, "train", "llama-3.1-8b", **settings)
+    beside = exposed(case, case.evaluate({**numeric, **FREE}))
+    names = {"reduce gradients"} | ({"gather updated weights"} if zero else set())
+    assert names <= set(beside)
+    hidden = [min(pair) for name in names for pair in beside[name]]
+    assert all(part > 0 for part in hidden)
+    assert whole - none == pytest.approx(sum(hidden))
+    assert at(exposed_share=0.0, collective_factor=2.0)["step_time"] >= none
+
+
+def test_gathers_of_sharded_weights_hide_behind_the_block_that_runs(host: Host) -> None:
+    """Each layer's gathers and scatters beside its computation: the longer of the two where all is hidden."""
+    settings = {"devices": 64, "dp": 64, "global_batch": 64, "zero": 3, "sequence": 512}
+    at = times(host, "train", "llama-3.1-8b", **settings)
+    whole, none = at()["step_time"], at(exposed_share=0.0)["step_time"]
+    assert none < whole
+    assert at(exposed_share=0.5)["step_time"] == pytest.approx((whole + none) / 2)
+    # Transfers that take far longer than the kernels hide those instead.
+    slow = at(exposed_share=0.0, collective_factor=1e3)["step_time"]
+    assert at(exposed_share=0.0, collective_factor=2e3)["step_time"] == pytest.approx(2 * slow, rel=0.01)
+
+
+def test_launches_hide_behind_kernels_until_they_take_longer(host: Host) -> None:
+    at = times(host, "train", "llama-3.1-8b", global_batch=1)
+    alone = at()["step_time"]
+    assert at(launch_time=1e-9)["step_time"] == pytest.approx(alone)
+    shown = at(launch_time=1e-6, launch_exposed=1.0)["step_time"] - alone
+    assert shown > 0
+    assert at(launch_time=1e-6, launch_exposed=0.25)["step_time"] - alone == pytest.approx(shown / 4)
+    # A host that takes a second for each operation is all there is, but for the optimizer.
+    operations = shown / 1e-6
+    assert at(launch_time=1.0)["step_time"] == pytest.approx(operations, rel=0.02)
+
+
+def test_a_slower_attention_kernel_stretches_attention_alone(host: Host) -> None:
+    for task, model, settings, figure in (
+        ("serve", "llama-3.1-8b", SERVED, "tpot"), ("train", "deepseek-v3", {"devices": 8, "ep": 8}, "step_time"),
+    ):  # fmt: skip
+        prediction = ask(task, (model,), ("h100-sxm",), settings, host).predictions[0]
+        spent = sum(leaf.seconds * leaf.times for leaf in leaves(prediction.tree) if leaf.tags["kind"] == "attention")
+        at = times(host, task, model, **settings)
+        assert spent > 0
+        grown = at(attention_factor=2.0, exposed_share=0.0)[figure] - at(exposed_share=0.0)[figure]
+        assert grown == pytest.approx(spent)
 
 
 def test_one_device_reduces_nothing(host: Host) -> None:
     at = times(host, "train", "llama-3.1-8b", global_batch=1)
-    assert at(gradient_exposed=0.0)["step_time"] == pytest.approx(at()["step_time"])
+    assert at(exposed_share=0.0)["step_time"] == pytest.approx(at()["step_time"])
 
 
 def test_the_page_says_whether_prefills_are_in_the_token_time(host: Host) -> None:
