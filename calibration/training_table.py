@@ -109,7 +109,7 @@ def constant(work: Array, measured: Array, devices: Array, fitted: Any, ways: Se
 
 
 def floor(measured: Array, ways: Sequence[str]) -> tuple[float, int]:
-    """Mean error of the geometric mean of other runs of the same configuration, and the number of runs that have any."""
+    """Mean error of the geometric mean of other runs of the same configuration, and how many runs have such others."""
     import numpy as np
 
     off = []
@@ -147,7 +147,7 @@ def table(done: Trained) -> list[str]:
     count = np.array([float(q.settings["devices"]) for q in found.questions])
     splits = random_splits(done)
     lines = [
-        "| set | rows | judged | mean | median | bias | constant | worst of 20 splits | repeats | best other tool | goal |",
+        "| set | rows | judged | mean | median | bias | constant | worst of 20 splits | repeats | others | goal |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | --- | ---: |",
     ]
     means = []
@@ -170,8 +170,8 @@ def table(done: Trained) -> list[str]:
         means.append(float(np.abs(off).mean()))
         lines.append(
             f"| {one.title} | {rows.size} | {int(judged.sum())} | **{means[-1]:.1%}** | {np.median(np.abs(off)):.1%} | "
-            f"{off.mean():+.1%} | {np.nanmean(carried):.1%} | {worst} | {f'{again:.1%} ({repeats})' if repeats else ''} | "
-            f"{one.others} | {one.goal:.1%} |"
+            f"{off.mean():+.1%} | {np.nanmean(carried):.1%} | {worst} | "
+            f"{f'{again:.1%} ({repeats})' if repeats else ''} | {one.others} | {one.goal:.1%} |"
         )
     lines += ["", f"All sets, each weighing the same: mean {np.mean(means):.1%}; {sum(m > 0.1 for m in means)} of "
               f"{len(means)} above 10 %."]  # fmt: skip

@@ -58,7 +58,7 @@ def _target(slot: str, number_format: str, accelerator: str, engine: str) -> tup
 
 def accuracy_page() -> str:
     """Held-out errors of every fitted record and every stack that slipstick ships, from the records themselves."""
-    from slipstick.core.model.interfaces.stack import COEFFICIENTS
+    from slipstick.core.model.recorded_stack import UNITS
     from slipstick.core.records.fitted_catalog import FittedCatalog
     from slipstick.core.records.stack import read_stack
     from slipstick.hwdb import FOLDER
@@ -104,8 +104,7 @@ def accuracy_page() -> str:
               "device*: all rows of a model, of a device left out; no coefficient knows a model's name.", "",
               "| stack | task | on | rows | fitted | held out | new layout | new lengths | new model | new device |",
               "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]  # fmt: skip
-    units = {name: unit for name, (unit, _) in COEFFICIENTS.items()}
-    stacks = [read_stack(path, units) for path in sorted((FOLDER / "stacks").glob("*.toml"))]
+    stacks = [read_stack(path, UNITS) for path in sorted((FOLDER / "stacks").glob("*.toml"))]
     for stack in stacks:
         for fit in stack.fits:
             parts = ("train", "held_out", "new_layout", "new_lengths", "new_model", "new_device")

@@ -71,7 +71,7 @@ def steps_node(
     return Sequence(name, nodes, tags={"phase": phase})
 
 
-def beside(name: str, device: Node, transfers: Node | None, operations: int, phase: str) -> Node:
+def beside(name: str, device: Sequence, transfers: Node | None, operations: int, phase: str) -> Node:
     """A pass of a block over one device, with what runs beside it as far as it shows: ``transfers`` of its weights and
     their gradients, and the host, which launches the kernels of so many ``operations`` ahead of the device.
 
@@ -82,7 +82,7 @@ def beside(name: str, device: Node, transfers: Node | None, operations: int, pha
         "host", LAUNCHES, {"launches": sympy.Integer(operations), "launch_time": symbol("launch_time")},
         tags={**tags, "kind": "host"},
     )  # fmt: skip
-    parts = [device]
+    parts = list(device.parts)
     if transfers is not None:
         parts.append(Exposed("weights, not hidden", transfers, device, EXPOSED, tags=tags))
     parts.append(Exposed("launches, not hidden", launches, device, LAUNCH_EXPOSED, tags=tags))

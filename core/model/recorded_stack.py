@@ -11,6 +11,7 @@ from pathlib import Path
 from ..algebra.symbols import TABLE
 from ..records.provenance import Quantity
 from ..records.stack import KERNELS, SAME_SPREAD, StackRecord, read_stack
+from . import symbols as _registered  # noqa: F401  # registers what a pass that fuses nothing is known by
 from .interfaces.stack import COEFFICIENTS, Stack, no_cost
 
 
@@ -37,6 +38,10 @@ class _Units(dict[str, str]):
         return unit_of(name)
 
 
+UNITS: Mapping[str, str] = _Units({name: unit for name, (unit, _) in COEFFICIENTS.items()})
+"""The unit of whatever a record of a stack may state."""
+
+
 class RecordedStack(Stack):
     """The coefficients in the TOML file at ``path``.
 
@@ -53,7 +58,7 @@ class RecordedStack(Stack):
     def record(self) -> StackRecord:
         """The record. Errors: UserError for a file that is not sound."""
         if self._record is None:
-            self._record = read_stack(self.path, _Units({name: unit for name, (unit, _) in COEFFICIENTS.items()}))
+            self._record = read_stack(self.path, UNITS)
         return self._record
 
     def coefficients(self, task: str, accelerator: str) -> Mapping[str, Quantity]:

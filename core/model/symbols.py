@@ -55,6 +55,10 @@ def _register() -> None:
         register(SymbolInfo(name, latex, "1", what), OWNER)
     register(SymbolInfo("device_units", "N_{SM}", "1", "processors of a device (SMs, cores)", 1, default=UNITS), OWNER)
     register(SymbolInfo("device_cache", "C_{L2}", "B", "last-level cache of a device", default=CACHE), OWNER)
+    register(
+        SymbolInfo("unfused_share", "f_u", "1", "part of the passes of a chain that are kernels of their own", 0, 1),
+        OWNER,
+    )
     register(SymbolInfo("memory_utilisation", "u", "1", "fraction of device memory that a server may use", 0, 1), OWNER)
     register(
         SymbolInfo("prefill_tokens", "n_{pre}", "1", "most tokens that one prefill pass computes at once", lower=1),

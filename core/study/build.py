@@ -124,7 +124,7 @@ def stage_node(
     output: BlockCost,
     pick: Callable[[BlockCost], Node | None],
     extra: Iterable[Node] = (),
-) -> Node:
+) -> Sequence:
     """The time of everything one stage does for one pass."""
     nodes: list[Node] = []
     for present, cost in ((stage.embedding, embedding), (stage.output, output)):

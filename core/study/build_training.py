@@ -204,9 +204,9 @@ def _step(
     return Sequence("step", tuple(parts))
 
 
-def _period(busy: Node, hops: tuple[Node, ...]) -> Node:
+def _period(busy: Sequence, hops: tuple[Node, ...]) -> Node:
     """A micro-batch on one stage; what it hands on travels beside the next one's computation, as it can."""
-    return Sequence(busy.name, (busy, *(Exposed("boundaries, not hidden", hop, busy, EXPOSED) for hop in hops)))
+    return Sequence(busy.name, (*busy.parts, *(Exposed("boundaries, not hidden", hop, busy, EXPOSED) for hop in hops)))
 
 
 def _shares(costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost) -> Iterable[WeightShare]:

@@ -47,7 +47,13 @@ def valued_tree(program: Program, root: int, values: Mapping[str, float], parame
             children = [visit(i, times if i == longest else 0.0) for i in ids]
         else:
             children = [visit(i, times) for i in ids]
-        children = [child for child in children if child.seconds > 0 and (child.times > 0 or node["kind"] == "overlap")]
+        # What is hidden is shown, and takes no time.
+        hidden = times == 0 or node["kind"] in ("overlap", "exposed")
+        children = [
+            child
+            for child in children
+            if (child.seconds > 0 or (child.kind == "exposed" and child.children)) and (child.times > 0 or hidden)
+        ]
         terms = {t: float(values[f"t{number}:{t}"]) for t in node.get("terms", ())}
         binding = max(terms, key=lambda t: terms[t]) if terms else _binding(children)
         return TreeNode(

@@ -14,12 +14,11 @@ from slipstick.calibration.stack_parts import parts_of
 from slipstick.calibration.stack_runs import runs
 from slipstick.calibration.stacks import KERNELS, STATED, TITLES, fitted_stacks, main, serving_folds
 from slipstick.core.host.host import Host
-from slipstick.core.model.interfaces.stack import COEFFICIENTS, NEUTRAL
-from slipstick.core.model.recorded_stack import RecordedStack
+from slipstick.core.model.interfaces.stack import NEUTRAL
+from slipstick.core.model.recorded_stack import UNITS, RecordedStack
 from slipstick.core.records.stack import StackRecord, read_stack, write_stack
 from slipstick.hwdb import FOLDER
 
-UNITS = {name: unit for name, (unit, _) in COEFFICIENTS.items()}
 SERVING = "id,model,system,devices,tp,concurrency,input_len,output_len,engine,precision,tpot_ms\n"
 TRAINING = "id,model,gpus,gpu_type,tp,pp,dp,micro_batch,global_batch,seq,recompute,precision,source,metric,value\n"
 TRUE: dict[str, dict[str, float]] = {
@@ -184,7 +183,7 @@ def test_folds_leave_out_what_they_are_named_after(folder: Path, host: Host) -> 
 
 @pytest.mark.parametrize("name", TITLES)
 def test_the_shipped_records_state_what_they_were_tested_on(name: str) -> None:
-    record = read_stack(FOLDER / "stacks" / f"{name}.toml", UNITS)
+    record = RecordedStack(name, FOLDER / "stacks" / f"{name}.toml").record
     assert (record.name, record.title, record.kernels) == (name, TITLES[name], KERNELS[name])
     assert record.fits
     for fit in record.fits:

@@ -30,6 +30,8 @@ def training(
     """
     setting = point.setting
     wanted: dict[str, Any] = {}
+    if "micro_batch" not in setting and "global_batch" not in setting:
+        raise Skipped("neither the micro-batch nor the whole batch is stated")
     for name in ("micro_batch", "global_batch", "sequence"):
         value = setting.get(name)
         if value is None:

@@ -11,7 +11,6 @@ from slipstick.core.model.interfaces.stack import NEUTRAL
 from slipstick.core.model.recorded_stack import RecordedStack, unit_of
 from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import SAME_SPREAD, StackFit, StackRecord, write_stack
-from slipstick.plugins.hardware import kernels as _registered  # noqa: F401  # registers its parameters
 
 SOURCE = Source("fit", "a fit", "https://example.org", "2026-11-30", "fitted")
 
