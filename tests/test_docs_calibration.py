@@ -14,7 +14,18 @@ import click
 import numpy as np
 import pytest
 
-from slipstick.calibration import deployment, fit_judge, fit_segments, fit_stats, remake, stack_fit, stack_runs, stacks
+from slipstick.calibration import (
+    deployment,
+    fit_judge,
+    fit_segments,
+    fit_stats,
+    remake,
+    stack_fit,
+    stack_runs,
+    stack_training,
+    stacks,
+    training_table,
+)
 from slipstick.calibration.readers import plain
 from slipstick.core.face.cli.help_pages import root_context
 from slipstick.core.face.cli.main import cli
@@ -30,7 +41,6 @@ from slipstick.plugins.hardware.kernels_values import CORRECTIONS
 from slipstick.plugins.stacks.ideal import VALUES
 
 PAGES = ("docs/calibrate.md", "docs/stacks.md", "docs/validation.md", "docs/efficiency.md", "README.md")
-STACKS = {"vllm", "sglang", "tensorrt-llm", "megatron-lm", "deepspeed", "fsdp"}
 
 
 @pytest.fixture(scope="module")
@@ -142,34 +152,54 @@ def test_the_table_of_coefficients_is_that_of_the_code(root: Path) -> None:
     assert told == {name: unit for name, (unit, _) in COEFFICIENTS.items()}
 
 
-def test_the_last_three_are_stated_and_the_others_fitted(root: Path, page: dict[str, str]) -> None:
-    assert "The last three of the table are stated, not fitted" in page["docs/stacks.md"]
-    names = [plain_name(row[0]) for row in table(root, "docs/stacks.md", "coefficient")]
-    assert set(names[:-3]) == set(stack_fit.PRIORS)
-    assert set(names[-3:]) == {name for values in stacks.STATED.values() for name in values}
+def test_every_coefficient_is_in_the_table_and_fitted_or_stated(root: Path) -> None:
+    names = {plain_name(row[0]) for row in table(root, "docs/stacks.md", "coefficient")}
+    stated = {name for values in stacks.STATED.values() for name in values}
+    fitted = {name for priors in stack_fit.PRIORS.values() for name in priors if "@" not in name}
+    assert names == stated | fitted == set(COEFFICIENTS)
+    assert max(map(len, stack_training.FITTED.values())) == 4
+    assert all(set(own) <= set(stack_fit.PRIORS["train"]) for own in stack_training.FITTED.values())
 
 
-@pytest.mark.parametrize("name", ["docs/stacks.md", "README.md"])
-def test_the_stacks_named_are_those_shipped(page: dict[str, str], host: Host, name: str) -> None:
-    listed = re.search(r"`--stack vllm`((?:,(?: or)? `[\w-]+`)+)", page[name])
+def test_the_stacks_named_are_those_shipped(page: dict[str, str], host: Host) -> None:
+    shipped = {path.stem for path in (FOLDER / "stacks").glob("*.toml")}
+    (first,) = re.findall(r"A stack is the software.*?hides whatever can be hidden", page["docs/stacks.md"])
+    named = set(re.findall(r"`(?:--stack )?([\w-]+)`", first))
+    assert named - {"ideal"} == shipped == set(stacks.TITLES)
+    assert set(host.stacks()) >= shipped | {"ideal"}
+    listed = re.search(r"`--stack vllm`((?:,(?: or)? `[\w-]+`)+)", page["README.md"])
     assert listed is not None
-    named = {"vllm", *re.findall(r"`([\w-]+)`", listed[1])}
-    assert named - {"ideal"} == STACKS == {path.stem for path in (FOLDER / "stacks").glob("*.toml")}
-    assert set(host.stacks()) >= STACKS | {"ideal"}
+    assert {"vllm", *re.findall(r"`([\w-]+)`", listed[1])} <= shipped
 
 
 def test_how_far_stacks_and_devices_depart(page: dict[str, str]) -> None:
     text = page["docs/stacks.md"]
     assert f"departs from that by about {stack_fit.STACK * 100:.0f} %" in text
     assert f"a device from its stack by about {stack_fit.DEVICE * 100:.0f} %" in text
-    assert f"by {stacks.SHRINKAGE['train']['stack_spread'] * 100:.0f} % each" in text
-    assert set(stacks.SHRINKAGE["train"].values()) == {0.4}
-    assert stacks.SHRINKAGE["serve"] == {}
+    assert "At most four coefficients are fitted" in text
+    assert "count as forty of them at most" in text
+    assert stack_runs.SMALL == 40
     assert f"sets of fewer than {stack_runs.SMALL} rows" in text
     assert "hashes to 0 modulo 5" in text
     assert deployment.LEAST == 6
     assert "Six or more measured points" in text
     assert "six measured points" in page["README.md"]
+
+
+def test_the_training_sets_are_in_the_page(root: Path, page: dict[str, str]) -> None:
+    """The table stands between its marks, a row for each set; what it says of itself is what the code does."""
+    text = (root / "docs" / "validation.md").read_text(encoding="utf-8")
+    assert training_table.written(text, "x").count("x\n") == 1
+    inside = text.partition(training_table.BEGIN)[2].partition(training_table.END)[0]
+    rows = [line for line in inside.splitlines() if line.count("|") == 12 and "**" in line]
+    assert [row.split(" | ")[0].removeprefix("| ") for row in rows] == [one.title for one in training_table.SETS]
+    assert f"worst of {training_table.SPLITS} splits" in page["docs/validation.md"]
+    assert "does not hash to 0 modulo 5" in page["docs/validation.md"]
+    means = [float(row.split("**")[1].rstrip("%")) for row in rows]
+    told = re.search(r"each weighing the same: mean ([\d.]+)%; (\d+) of (\d+) above 10 %", inside)
+    assert told is not None
+    assert float(told[1]) == pytest.approx(sum(means) / len(means), abs=0.1)
+    assert (int(told[2]), int(told[3])) == (sum(mean > 10 for mean in means), len(means))
 
 
 # --- validation.md ------------------------------------------------------------------------------------------------

@@ -165,6 +165,7 @@ def parameters(slot: str) -> tuple[Parameter, ...]:
 
 def _register() -> None:
     from slipstick.core.algebra.symbols import TABLE
+    from slipstick.core.model import symbols as _law  # noqa: F401  # what the law knows by name is its own
 
     for name, (unit, latex, lower, upper, meaning) in _MEANINGS.items():
         known = TABLE.get(name)

@@ -46,6 +46,36 @@ class TestMegatronLm(StackContract):
     accelerators = fitted("megatron-lm")
 
 
+class TestMegatronLm2021(StackContract):
+    stack = recorded("megatron-lm-2021")
+    accelerators = fitted("megatron-lm-2021")
+
+
+class TestMegatronLm2022(StackContract):
+    stack = recorded("megatron-lm-2022")
+    accelerators = fitted("megatron-lm-2022")
+
+
+class TestMegatronBridge(StackContract):
+    stack = recorded("megatron-bridge")
+    accelerators = fitted("megatron-bridge")
+
+
+class TestMegatronBridge25(StackContract):
+    stack = recorded("megatron-bridge-25")
+    accelerators = fitted("megatron-bridge-25")
+
+
+class TestMegatronDeepspeed(StackContract):
+    stack = recorded("megatron-deepspeed")
+    accelerators = fitted("megatron-deepspeed")
+
+
+class TestBigscience(StackContract):
+    stack = recorded("bigscience")
+    accelerators = fitted("bigscience")
+
+
 class TestDeepspeed(StackContract):
     stack = recorded("deepspeed")
     accelerators = fitted("deepspeed")
@@ -56,7 +86,36 @@ class TestFsdp(StackContract):
     accelerators = fitted("fsdp")
 
 
-RECORDED = [TestVllm, TestSglang, TestTensorrtLlm, TestMegatronLm, TestDeepspeed, TestFsdp]
+class TestLlmFoundry(StackContract):
+    stack = recorded("llm-foundry")
+    accelerators = fitted("llm-foundry")
+
+
+class TestTorchtitan(StackContract):
+    stack = recorded("torchtitan")
+    accelerators = fitted("torchtitan")
+
+
+class TestLlama3(StackContract):
+    stack = recorded("llama3")
+    accelerators = fitted("llama3")
+
+
+class TestNemoAutomodel(StackContract):
+    stack = recorded("nemo-automodel")
+    accelerators = fitted("nemo-automodel")
+
+
+class TestMaxtext(StackContract):
+    stack = recorded("maxtext")
+    accelerators = fitted("maxtext")
+
+
+RECORDED = [
+    TestVllm, TestSglang, TestTensorrtLlm, TestMegatronLm, TestMegatronLm2021, TestMegatronLm2022, TestMegatronBridge,
+    TestMegatronBridge25, TestMegatronDeepspeed, TestBigscience, TestDeepspeed, TestFsdp, TestLlmFoundry,
+    TestTorchtitan, TestLlama3, TestNemoAutomodel, TestMaxtext,
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
