@@ -21,6 +21,7 @@ from slipstick.core.records.provenance import Quantity, Source
 from slipstick.core.records.stack import StackFit, StackRecord, write_stack
 
 from .stack_fit import coverage, fit, held_out, predicted, spreads, summary
+from .stack_memory import Reserve, reserves
 from .stack_runs import Runs, configuration, fifth, runs
 from .stack_training import FITTED, trained
 from .stack_training import STATED as TRAINING_STATED
@@ -98,6 +99,10 @@ def fitted_stacks(folder: Path, host: Host) -> tuple[list[StackRecord], list[str
             lines.append(f"{file}: {count} rows left out: {reason}")
         for name, part in _task(task, found, file, lines).items():
             fits[name] += part
+    training = folder / "training_points.csv"
+    for name, reserve in reserves(training, host, lambda q: str(q.case.structure.get("stack")) in FITTED).items():
+        fits[name] = [_with_reserve(one, reserve) for one in fits[name]]
+        lines.append(f"train {name}: reserve {reserve.value / 1e9:.1f} GB, {_told({'memory': reserve.errors})}")
     records = [
         StackRecord(name=name, title=title, kernels=KERNELS[name], fits=tuple(fits[name]))
         for name, title in TITLES.items()
@@ -163,6 +168,14 @@ def _task(task: str, found: Runs, file: str, lines: list[str]) -> dict[str, list
             told = f"spread {spread:.3f} and {share:g} of the kernels'"
             lines.append(f"{task} {name} {device or 'all'}: {count} fitted, {_told(errors)}, {told}; {note}")
     return result
+
+
+def _with_reserve(one: StackFit, found: Reserve) -> StackFit:
+    source = Source("fit", "slipstick's fit to published runs (training_points.csv)", "docs/stacks.md", DATE, "fitted")
+    note = f"median of {found.rows} measured peaks over the ledger"
+    values = {**one.values, "reserve": Quantity(found.value, "B", source, note=note)}
+    spread = {**one.spread, "memory_peak_bytes": round(found.spread, 4)}
+    return evolve(one, values=values, spread=spread, errors={**one.errors, "memory": found.errors})
 
 
 FEW = 10

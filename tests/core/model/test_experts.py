@@ -6,6 +6,7 @@ Sources: Lepikhin et al., arXiv:2006.16668 (dispatch and combine all-to-all); De
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from slipstick.core.algebra.compile import compile_expressions
 from slipstick.core.algebra.cost import Choice, Leaf
 from slipstick.core.algebra.symbols import symbol
 from slipstick.core.model.axes import ROUTED
-from slipstick.core.model.collectives import Network
-from slipstick.core.model.graph import Block
+from slipstick.core.model.collectives import Network, distinct
+from slipstick.core.model.graph import Block, ModelGraph
 from slipstick.core.model.interfaces.stack import NEUTRAL
 from slipstick.core.model.layout import Rules
 from slipstick.core.model.mesh import Dimension, Mesh
@@ -29,7 +30,7 @@ from slipstick.core.model.pricing import step_node
 from slipstick.core.model.work import Alternatives, Work
 from slipstick.core.records.configuration import Configuration
 from slipstick.core.testkit.derivation import Derived, cached_phase, derive, training_phase
-from slipstick.core.testkit.scene import RATES, BareRoofline
+from slipstick.core.testkit.scene import RATES, BareRoofline, Scene
 from slipstick.plugins.architectures import presets
 from slipstick.plugins.architectures.deepseek import DeepseekV3
 from slipstick.plugins.strategies.data import DataParallel
@@ -67,6 +68,27 @@ def test_experts_over_data_ranks_exchange_tokens_twice_each_way(layer: LayerOf) 
     for each in found.collectives():
         assert sympy.simplify(each.elements - symbol("load_skew") * TOKENS * k * h) == 0
     assert {f.kind for f in found.collectives()} == {"all_to_all"}
+
+
+@pytest.mark.parametrize(("domains", "copies"), [(1, 8), (2, 1), (2, 2), (4, 8), (8, 4)])
+def test_a_token_reaches_as_many_nodes_as_its_copies_do(domains: int, copies: int) -> None:
+    """Counted out: every way in which copies can fall on nodes, each as likely as another."""
+    ways = list(itertools.product(range(domains), repeat=min(copies, 6)))
+    reached = sum(len(set(way)) for way in ways) / len(ways)
+    share = distinct(sympy.Integer(domains), sympy.Integer(min(copies, 6)))
+    assert float(share) == pytest.approx(reached / min(copies, 6))
+
+
+def test_tokens_that_cross_once_move_less_between_nodes_and_the_same_within(graphs: dict[str, ModelGraph]) -> None:
+    """Two of eight experts a token on eight devices: a token's copies meet on a node now and then."""
+    strategies = (ExpertParallel(), DataParallel())
+    scenes = {way: Scene.of(graphs["mixtral"], strategies, {"zero": 0, "dispatch": way}) for way in ("copies", "once")}
+    for span, fewer in ((8.0, False), (2.0, True)):  # the eight expert ranks on one node, and on four
+        times = {
+            way: scene.at(dp=8, ep=8, sequence=4096, tier_span_0=span)["step_time"] for way, scene in scenes.items()
+        }
+        assert (times["once"] < times["copies"]) == fewer
+        assert times["once"] <= times["copies"]
 
 
 def test_expert_weights_are_summed_over_the_ranks_that_share_them(layer: LayerOf) -> None:

@@ -22,7 +22,8 @@ LLAMA = {"devices": 2, "tp": 2, "concurrency": 16, "input_tokens": 1024, "output
 
 def trained(metric: str, value: float, note: str = "", source: str = "", **setting: Any) -> MeasuredPoint:
     facts = {"id": "row", "source": source}
-    return MeasuredPoint(metric, value, {"task": "train", **GPT3, **setting}, "GPT-175B", "A100-80GB-SXM (Selene)",
+    known = {k: v for k, v in {**GPT3, **setting}.items() if v is not None}
+    return MeasuredPoint(metric, value, {"task": "train", **known}, "GPT-175B", "A100-80GB-SXM (Selene)",
                          source, note=note, facts=facts)  # fmt: skip
 
 
@@ -198,6 +199,43 @@ def test_an_interleaved_schedule_is_faster_for_its_shorter_bubble(run: Run) -> N
     plain, made = (run.predict(trained("iteration", 1.0, interleave=chunks)) for chunks in (1, 3))
     assert not any("interleaved" in note for note in made.notes)
     assert 0.88 < made.value / plain.value < 0.99
+
+
+def test_an_interleave_that_is_not_stated_is_as_deep_as_the_layers_allow(run: Run) -> None:
+    """GPT-3 has 96 layers on 8 stages: twelve parts a device, a layer each."""
+    told = run.predict(trained("iteration", 1.0, "interleaved PP with tunable N", interleave=None))
+    known = run.predict(trained("iteration", 1.0, interleave=12))
+    assert told.value == known.value
+    assert any("12 parts a device" in note for note in told.notes)
+    more = run.predict(trained("iteration", 1.0, interleave=">1"))
+    assert more.value == known.value
+
+
+def test_a_row_without_any_batch_is_left_out(run: Run) -> None:
+    with pytest.raises(Skipped, match="neither the micro-batch nor the whole batch"):
+        run.predict(trained("iteration", 1.0, micro_batch=None, global_batch=None))
+
+
+@pytest.mark.parametrize(
+    ("source", "stack"),
+    [("Narayanan et al. SC21 arXiv:2104.04473 Table 2 (PTD-P)", "megatron-lm-2021"),
+     ("Narayanan et al. SC21 arXiv:2104.04473 Table 2 (ZeRO-3 via DeepSpeed, no model parallel)", "deepspeed"),
+     ("Korthikanti et al. 2022 Table 5", "megatron-lm-2022"),
+     ("NVIDIA-NeMo/Megatron-Bridge docs container 26.04.01", "megatron-bridge-25"),
+     ("NVIDIA-NeMo/Megatron-Bridge docs container 26.06", "megatron-bridge"),
+     ("bigscience chronicles", "bigscience"), ("VIA-Research/vTrain (Megatron-DeepSpeed)", "megatron-deepspeed")],
+)  # fmt: skip
+def test_a_row_is_predicted_with_the_release_that_ran_it(host: Host, source: str, stack: str) -> None:
+    assert Run(host).predict(trained("iteration", 1.0, source=source)).stack == stack
+
+
+def test_both_tables_of_narayanan_count_every_flop(run: Run) -> None:
+    """Their equation 3 counts recomputation; four passes of which three are useful."""
+    source = "Narayanan et al. SC21 arXiv:2104.04473 Table 2"
+    told = run.predict(trained("tflops", 1.0, source=source)).value
+    assert told == run.predict(trained("tflops", 1.0, "hardware FLOPs", source)).value
+    model_flops = told * run.predict(trained("mfu", 1.0, source=source)).value
+    assert told / (312e12 * model_flops / told) == pytest.approx(4 / 3, rel=0.02)
 
 
 def test_the_table_of_machines_names_what_is_there(host: Host) -> None:
