@@ -28,6 +28,10 @@ further one:
     step = fill + (m - 1) × slowest stage                 GPipe and 1F1B: idle over busy (p - 1)/m on even stages
     step = fill/v + (m - 1/v) × slowest stage             interleaved, v parts a device: (p - 1)/(m v)
 
+These are what playing the schedule pass by pass takes on even stages whose transfers are hidden, to the last digit.
+`--timeline step.json` plays the stages as they are and writes the step as a trace that
+[Perfetto](https://ui.perfetto.dev) opens, a row for each resource of each stage.
+
 The embedding stands on the first stage, the output layer and the loss on the last; a table tied to the output is on
 both, and the two add up their gradients. What is in flight on stage i (from 0):
 

@@ -5,18 +5,36 @@ Source: Narayanan et al., arXiv:2104.04473, section 2.2 (1F1B with flush); Huang
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from slipstick.core.algebra.functions import functions
 from slipstick.core.errors import UserError
 from slipstick.core.host.hookspecs import hookimpl
-from slipstick.core.model.interfaces.strategy import Constraint, Option, Schedule, Strategy, at_most, divides
+from slipstick.core.model.interfaces.strategy import (
+    Constraint,
+    Option,
+    Pass,
+    Schedule,
+    Strategy,
+    at_most,
+    divides,
+)
 from slipstick.core.model.layout import Rules, Split
 from slipstick.core.model.mesh import Dimension
 
 if TYPE_CHECKING:
     from sympy import Expr
+
+
+def one_and_one(warm: int, forward: Sequence[Pass], backward: Sequence[Pass]) -> tuple[Pass, ...]:
+    """So many forward passes, then one forward and one backward in turn, then the backward passes that are left."""
+    steady = [one for pair in zip(forward[warm:], backward, strict=False) for one in pair]
+    return (*forward[:warm], *steady, *backward[len(forward) - warm :])
+
+
+def _both(micro_batches: int) -> tuple[list[Pass], list[Pass]]:
+    return [Pass("forward", m) for m in range(micro_batches)], [Pass("backward", m) for m in range(micro_batches)]
 
 
 class OneForwardOneBackward(Schedule):
@@ -30,6 +48,9 @@ class OneForwardOneBackward(Schedule):
 
     def idle(self, stages: Expr, micro_batches: Expr) -> Expr:
         return (stages - 1) / micro_batches
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        return one_and_one(min(stages - stage - 1, micro_batches), *_both(micro_batches))
 
 
 class Interleaved(OneForwardOneBackward):
@@ -51,6 +72,15 @@ class Interleaved(OneForwardOneBackward):
     def idle(self, stages: Expr, micro_batches: Expr) -> Expr:
         return (stages - 1) / (micro_batches * self.chunks)
 
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        chunks = self.chunks
+        group = stages * chunks  # so many passes take p micro-batches through all parts of a device
+        passes = [divmod(k, group) for k in range(micro_batches * chunks)]
+        forward = [Pass("forward", which * stages + k % stages, k // stages) for which, k in passes]
+        backward = [Pass("backward", which * stages + k % stages, chunks - 1 - k // stages) for which, k in passes]
+        warm = min(2 * (stages - stage - 1) + (chunks - 1) * stages, micro_batches * chunks)
+        return one_and_one(0 if stages == 1 and chunks == 1 else warm, forward, backward)
+
 
 class GPipe(OneForwardOneBackward):
     """GPipe: all forward passes first; a stage holds every micro-batch (one stage alone has no reason to)."""
@@ -59,6 +89,9 @@ class GPipe(OneForwardOneBackward):
 
     def in_flight(self, stage: Expr, stages: Expr, micro_batches: Expr) -> Expr:
         return functions().where(stages - 1, micro_batches, 1)
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        return one_and_one(micro_batches if stages > 1 else 0, *_both(micro_batches))
 
 
 SCHEDULES: dict[str, Schedule] = {s.name: s for s in (OneForwardOneBackward(), GPipe())}

@@ -22,9 +22,14 @@ SAVE = click.option(
     "--save", metavar="FILE", shell_complete=complete_file, help="Save the question; --scenario FILE asks it again."
 )
 
+TIMELINE = click.option(
+    "--timeline", metavar="FILE", shell_complete=complete_file,
+    help="Write the step as a trace that ui.perfetto.dev opens (JSON): a row for each resource of each stage.",
+)  # fmt: skip
 
-def answered(question: Question, as_json: bool, save: str | None) -> int:
-    """Ask a question, print the answer, save the question where that is wanted; the exit status."""
+
+def answered(question: Question, as_json: bool, save: str | None, timeline: str | None = None) -> int:
+    """Ask a question, print the answer, save the question and the timeline where wanted; the exit status."""
     from ...study.ask import ask
 
     outcome = ask(question.task, question.models, question.machines, question.settings, question.host)
@@ -32,11 +37,26 @@ def answered(question: Question, as_json: bool, save: str | None) -> int:
         from ...study.saving import save_scenario
 
         save_scenario(path_of(save, "--save"), question.scenario())
+    if timeline is not None:
+        _write_timeline(outcome, timeline)
     if as_json:
         click.echo(json.dumps(document(outcome, question.task), allow_nan=False, default=_plain))
     else:
         _print(outcome, question)
     return 0 if feasible(outcome) else 1
+
+
+def _write_timeline(outcome: Outcome, target: str) -> None:
+    from ...errors import UserError
+    from ...files import replace_file
+    from ...study.timeline import timeline, trace
+
+    if outcome.search is not None or len(outcome.predictions) != 1:
+        raise UserError("--timeline: a timeline is of one setting; give each degree one value")
+    (prediction,) = outcome.predictions
+    title = f"{prediction.answer.model} on {prediction.answer.machine}"
+    path = path_of(target, "--timeline")
+    replace_file(path, json.dumps(trace(timeline(prediction), title), allow_nan=False) + "\n")
 
 
 def feasible(outcome: Outcome) -> bool:

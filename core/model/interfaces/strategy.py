@@ -30,7 +30,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from attrs import frozen
 
@@ -95,6 +95,15 @@ def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
 
 
+@frozen
+class Pass:
+    """One pass of a micro-batch through one part of the model on a device: ``direction`` is forward or backward."""
+
+    direction: Literal["forward", "backward"]
+    micro_batch: int
+    chunk: int = 0
+
+
 class Schedule(ABC):
     """How micro-batches go through pipeline stages: what is in flight, and the dimension the stages lie on.
 
@@ -113,6 +122,10 @@ class Schedule(ABC):
     @abstractmethod
     def idle(self, stages: Expr, micro_batches: Expr) -> Expr:
         """Idle time of an even pipeline over its busy time (the bubble), a dimensionless fraction."""
+
+    def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
+        """What stage number ``stage`` (from 0) does, pass by pass; empty where the schedule does not say."""
+        return ()
 
 
 class Strategy(ABC):
