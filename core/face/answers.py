@@ -41,7 +41,8 @@ _KINDS = {
 # Told on lines of their own, or of no interest to a person where they have their default.
 _HEADLINE = {
     "devices", "global_batch", "micro_batch", "micro_batches", "sequence", "input_tokens", "output_tokens",
-    "concurrency", "numerics", "node", "kernels", "precision", "kv_precision", "load_skew",
+    "concurrency", "numerics", "node", "kernels", "precision", "gradients", "optimizer_states", "kv_precision",
+    "load_skew",
 }  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ..errors import UserError, unknown
 from .hardware import Accelerator
@@ -111,11 +111,32 @@ TRAINING: dict[str, Numerics] = {
 """Training recipes. Adam keeps two FP32 moments (8 B); gradients accumulate in FP32, as Megatron-LM does."""
 
 
-def training_numerics(name: str) -> Numerics:
-    """The recipe of that name. Errors: UserError with the known ones."""
-    if name not in TRAINING:
-        raise unknown("training precision", name, TRAINING)
-    return TRAINING[name]
+GRADIENTS: dict[str, tuple[float, str]] = {"fp32": (4.0, ""), "16bit": (2.0, "gradients in 16 bits")}
+"""What gradients are kept and added up in → bytes, and what an answer says of it. DeepSpeed's FP16 optimizer keeps them
+in 16 bits."""
+
+MOMENTS: dict[str, tuple[float, str]] = {
+    "fp32": (8.0, ""), "bf16": (4.0, "Adam's moments in BF16"),
+    "8bit": (2.0 * (1.0 + 4 / 2048), "Adam's moments in 8 bits"),
+}  # fmt: skip
+"""Format of Adam's two moments → bytes of both. 8 bits: a 32-bit scale for 2,048 of them (arXiv:2110.02861, 2.1)."""
+
+
+def training_numerics(name: str, gradients: str = "fp32", moments: str = "fp32") -> Numerics:
+    """The recipe of that name, with gradients and moments in these formats. Errors: UserError with the known ones."""
+    for what, given, known in (
+        ("training precision", name, TRAINING), ("format of gradients", gradients, GRADIENTS),
+        ("format of optimizer states", moments, MOMENTS),
+    ):  # fmt: skip
+        if given not in known:
+            raise unknown(what, given, known)
+    recipe = TRAINING[name]
+    (gradient, told), (moment, more) = GRADIENTS[gradients], MOMENTS[moments]
+    title = recipe.title.replace(" and gradients", "") if told else recipe.title
+    return evolve(
+        recipe, title=", ".join(filter(None, (title, told, more))),
+        widths={**recipe.widths, "gradient": gradient, "moment": moment},
+    )  # fmt: skip
 
 
 def serving_numerics(precision: str, cache: str, quantization: Mapping[str, str], dtype: str) -> Numerics:

@@ -188,7 +188,8 @@ def make_case(
     )  # fmt: skip
     assumptions: list[str] = []
     if task == "train":
-        numerics = training_numerics(str(chosen["precision"]))
+        kept = (str(chosen.get(name, "fp32")) for name in ("gradients", "optimizer_states"))
+        numerics = training_numerics(str(chosen["precision"]), *kept)
     else:
         dtype = graph.dtype
         if dtype != "fp16" and "bf16" not in accelerator.rates and "fp16" in accelerator.rates:

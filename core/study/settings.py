@@ -12,7 +12,7 @@ from attrs import frozen
 
 from ..errors import PluginError, shown
 from ..model.interfaces.strategy import Strategy
-from ..records.numerics import TRAINING, WIDTHS
+from ..records.numerics import GRADIENTS, MOMENTS, TRAINING, WIDTHS
 
 if TYPE_CHECKING:
     from ..host.host import Host
@@ -60,6 +60,10 @@ CORE: tuple[SettingInfo, ...] = (
                 aliases=("--seq-length",), searchable=True, lower=1, upper=10**8, unit="tokens", tasks=TRAIN),
     SettingInfo("precision", "--precision", "choice", "number formats of the run", "bf16", tuple(TRAINING),
                 searchable=True, tasks=TRAIN),
+    SettingInfo("gradients", "--gradients", "choice", "what gradients are kept and added up in", "fp32",
+                tuple(GRADIENTS), searchable=True, tasks=TRAIN),
+    SettingInfo("optimizer_states", "--optimizer-states", "choice", "format of Adam's two moments", "fp32",
+                tuple(MOMENTS), searchable=True, tasks=TRAIN),
     SettingInfo("recompute", "--recompute", "choice",
                 "what the backward pass computes again: nothing, the attention core, or every layer", "none",
                 ("none", "selective", "full"), searchable=True, structural=True, tasks=TRAIN),

@@ -81,7 +81,7 @@ class Scenarios:
         infos = self._infos[task]
         said = rules(task, _text_of(point))
         _refuse_unmodelled(point, said, infos)
-        shape = self._shapes.shape(point)
+        shape = self._shapes.shape(point, said)
         machine, machine_notes = self._machine(point.device)
         notes = [*shape.notes, *machine_notes]
         wanted: dict[str, Any] = {**_layout(point, shape.graph, said)}

@@ -45,9 +45,11 @@ class Shapes:
     _presets: dict[str, str] = field(factory=dict, init=False)
     _aliases: dict[str, str] = field(factory=dict, init=False)
 
-    def shape(self, point: MeasuredPoint) -> Shape:
-        """The model of a point."""
+    def shape(self, point: MeasuredPoint, said: Mapping[str, Any] | None = None) -> Shape:
+        """The model of a point; ``said``: what its text says (``first_dense``: layers before those with experts)."""
         columns = {name: point.setting[name] for name in COLUMNS if name in point.setting}
+        if said and "first_dense" in said:
+            columns["first_dense"] = int(said["first_dense"])
         sequence = point.setting.get("sequence")
         key = (point.model, tuple(columns.items()), sequence)
         if key not in self._made:
@@ -108,6 +110,10 @@ class Shapes:
     ) -> Shape:
         """A named model, with as many layers as its row says."""
         layers = columns.get("layers", graph.layers)
+        dense = columns.get("first_dense")
+        if dense is not None and "first_k_dense_replace" in fields and dense != fields["first_k_dense_replace"]:
+            fields = {**fields, "first_k_dense_replace": dense}
+            graph = self._graph(fields, f"{name}, {dense} dense")
         if layers != graph.layers:
             key = next((k for k in ("num_hidden_layers", "n_layer") if k in fields), None)
             if key is None:

@@ -9,7 +9,16 @@ import pytest
 
 from slipstick.core.errors import UserError
 from slipstick.core.host.host import default_host
-from slipstick.core.records.numerics import TRAINING, WIDTHS, expanded, rate_of, serving_numerics, training_numerics
+from slipstick.core.records.numerics import (
+    GRADIENTS,
+    MOMENTS,
+    TRAINING,
+    WIDTHS,
+    expanded,
+    rate_of,
+    serving_numerics,
+    training_numerics,
+)
 
 PAGE = (Path(__file__).parents[3] / "docs" / "precision.md").read_text(encoding="utf-8")
 # OCP Microscaling Formats 1.0, section 5.2: 32 elements share one 8-bit scale. NVFP4: 16 share an E4M3 scale (NVIDIA,
@@ -93,6 +102,8 @@ def test_a_rate_is_the_format_s_own_or_that_of_sixteen_bits() -> None:
     ("make", "message"),
     [
         (lambda: training_numerics("fp9"), "unknown training precision 'fp9'"),
+        (lambda: training_numerics("bf16", "fp9"), "unknown format of gradients 'fp9'"),
+        (lambda: training_numerics("bf16", "fp32", "fp9"), "unknown format of optimizer states 'fp9'"),
         (lambda: serving_numerics("fp9", "auto", {}, "bf16"), "unknown serving precision 'fp9'"),
         (lambda: serving_numerics("auto", "fp9", {}, "bf16"), "unknown serving precision 'fp9'"),
         (lambda: serving_numerics("auto", "auto", {"weight": "awq"}, "bf16"), "unknown serving precision 'awq'"),
@@ -134,3 +145,18 @@ def test_a_format_without_its_rate_runs_in_sixteen_bits_and_is_said_to(wanted: s
 @pytest.mark.parametrize("plain", ["bf16", "fp16", "int4", "nf4"])
 def test_what_runs_in_sixteen_bits_anyway_is_not(plain: str) -> None:
     assert not expanded(plain, rate_of(default_host().machine("h100-sxm").accelerator, plain)[1])
+
+
+def test_gradients_and_moments_have_formats_of_their_own() -> None:
+    """Bytes of a weight, its gradient, master copy and moments: 18 with all in FP32, 10 with DeepSpeed's and 8 bits."""
+    for gradients, moments, expected in (("fp32", "fp32", 18.0), ("16bit", "fp32", 16.0), ("16bit", "8bit", 10.0)):
+        recipe = training_numerics("bf16", gradients, moments)
+        total = sum(recipe.widths[role] for role in ("weight", "gradient", "master", "moment"))
+        assert total == pytest.approx(expected, abs=0.01)
+    assert training_numerics("fp16", "16bit").title == "FP16 with FP32 master weights, gradients in 16 bits"
+    assert "moments in BF16" in training_numerics("bf16", "fp32", "bf16").title
+    assert training_numerics("bf16") == TRAINING["bf16"]
+    for name, (width, _) in {**GRADIENTS, **MOMENTS}.items():
+        if name != "fp32":
+            assert f"`{name}`" in PAGE or f"--gradients {name}" in PAGE or f"--optimizer-states` `{name}`" in PAGE
+            assert f"{width:.10g} bytes" in PAGE or f"in {width:.10g}" in PAGE
