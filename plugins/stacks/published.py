@@ -41,13 +41,14 @@ def _step(recompute: str, seconds: float) -> Claim:
     settings = {
         "devices": 64, "tp": 8, "pp": 8, "micro_batch": 1, "global_batch": 64, "sequence": 2048, "precision": "fp16",
         "attention": "unfused", "recompute": recompute, "sequence_parallel": recompute == "selective", "zero": 0,
-        "stack": "megatron-lm",
+        "interleave": 3,
+        "stack": "megatron-lm-2022",
     }  # fmt: skip
     return Claim(
         name=f"megatron-175b-{recompute}", scenario=Scenario("train", "gpt3-175b", "a100-sxm-80gb", settings),
         figure="step_time_s", value=seconds, unit="s", relation="equal within", tolerance=0.1, source=SELECTIVE,
         trust="DATA",
-        note="published with a vocabulary of 51,200 and three model chunks a stage, asked with GPT-3's 50,257 and one",
+        note="published with a vocabulary of 51,200, asked with GPT-3's 50,257",
     )  # fmt: skip
 
 
