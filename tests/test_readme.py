@@ -25,14 +25,16 @@ def test_the_output_shown_is_the_output(root: Path, number: int, capsys: pytest.
     assert capsys.readouterr().out.rstrip() == output
 
 
-def test_the_commands_of_the_grammar_run(root: Path) -> None:
+def test_the_commands_of_the_grammar_run(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # one of them writes a file
     text = (root / "README.md").read_text()
     section = text.split("## One grammar")[1].split("##")[0]
     commands = re.findall(r"^    slipstick (.+?)(?:\s+#.*)?$", section, re.MULTILINE)
-    assert len(commands) == 6
+    assert len(commands) == 7
     for command in commands:
         assert not re.search(r"(?<!')\?", command), "a shell takes a bare ? for the name of a file"
         assert main(shlex.split(command)) == 0, command
+    assert [path.name for path in tmp_path.iterdir()] == ["step.json"]
 
 
 def test_the_python_example_runs(root: Path) -> None:

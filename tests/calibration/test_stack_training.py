@@ -136,7 +136,8 @@ def test_a_reserve_is_what_peaks_hold_beside_the_ledger(host: Host, tmp_path: Pa
     lines, peaks = [], []
     for i, (tp, pp, mb) in enumerate(layouts):
         settings = {"devices": tp * pp, "tp": tp, "pp": pp, "micro_batch": mb, "global_batch": 8 * mb, "sequence": 2048,
-                    "precision": "fp16", "recompute": "full", "zero": 1, "attention": "unfused"}  # fmt: skip
+                    "precision": "fp16", "gradients": "16bit", "recompute": "full", "zero": 1,
+                    "attention": "unfused"}  # fmt: skip
         answer = ask("train", ("opt-13b",), ("a100-sxm-80gb",), settings, host).predictions[0].answer
         peaks.append(answer.peak - 1e9 + 6e9)
         for note, value in (("nvidia-smi", peaks[-1]), ("max_memory_allocated", 0.5 * peaks[-1])):
