@@ -60,7 +60,7 @@ def derive(
     Errors: UserError for an unknown figure or symbol, and for a setting with several values.
     """
     from ..algebra.symbols import TABLE, symbol
-    from .symbolic import exact, figure_expression, substituted
+    from .symbolic import SERVING_FIGURES, TRAINING_FIGURES, exact, figure_expression, substituted
 
     infos = settings_for(task, host)
     checked = checked_settings(task, settings, infos)
@@ -68,8 +68,12 @@ def derive(
     if len(found) != 1 or not is_plain(found[0][1]):
         raise UserError("derive takes one value for every setting, no lists, ranges or ?")
     case, numeric = found[0]
-    expression = figure_expression(case, ALIASES.get(figure, figure), (by,))
-    values = case.complete(numeric)
+    wanted, values = ALIASES.get(figure, figure), case.complete(numeric)
+    if wanted in (TRAINING_FIGURES if task == "train" else SERVING_FIGURES) and not by[:1].isalpha():
+        # A symbol's name begins with a letter: no need to write the formula out first.
+        names = sorted(name for name, value in values.items() if value is not None and TABLE.get(name))
+        raise unknown(f"symbol of {figure}", by, names, _listed(names))
+    expression = figure_expression(case, wanted, (by,))
     names = sorted(name for name in map(str, expression.free_symbols) if values.get(name) is not None)  # no units
     # A setting that the formula's symbols follow from (the global batch sets the micro-batches) is one of them too.
     whole = substituted(case, expression, numeric, keep=(by,)) if values.get(by) is not None and TABLE.get(by) else None
