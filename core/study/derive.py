@@ -71,8 +71,8 @@ def derive(
     wanted, values = ALIASES.get(figure, figure), case.complete(numeric)
     if wanted in (TRAINING_FIGURES if task == "train" else SERVING_FIGURES) and not by[:1].isalpha():
         # A symbol's name begins with a letter: no need to write the formula out first.
-        names = sorted(name for name, value in values.items() if value is not None and TABLE.get(name))
-        raise unknown(f"symbol of {figure}", by, names, _listed(names))
+        names = sorted(name for name, value in values.items() if value is not None and "@" not in name)
+        raise unknown(f"symbol of {figure}", by, [name for name in names if TABLE.get(name)])
     expression = figure_expression(case, wanted, (by,))
     names = sorted(name for name in map(str, expression.free_symbols) if values.get(name) is not None)  # no units
     # A setting that the formula's symbols follow from (the global batch sets the micro-batches) is one of them too.
