@@ -71,8 +71,19 @@ DEFAULT = Source("default", "stated default, not fitted", "docs/stacks.md", "202
 DATE = "2026-11-30"
 
 
-def _bare(name: str, title: str) -> StackRecord:
-    return StackRecord(name=name, title=title, kernels=KERNELS[name], fits=())
+def _with_stated(name: str, values: Mapping[str, Quantity]) -> dict[str, Quantity]:
+    """``values``, and what is stated of a stack beside them; what was stated before is as it is stated now."""
+    fitted = {n: quantity for n, quantity in values.items() if quantity.source.kind != DEFAULT.kind}
+    stated = {n: Quantity(v, COEFFICIENTS[n][0], DEFAULT, note=hint) for n, (v, hint) in STATED[name].items()}
+    return {**fitted, **{n: quantity for n, quantity in stated.items() if n not in fitted}}
+
+
+def _before(name: str, record: StackRecord | None) -> StackRecord:
+    """The record that runs are priced with while its stack is fitted: its own kernels, and what is stated of it."""
+    bare = tuple(StackFit(task=task, values={}) for task in KERNELS[name])
+    known = StackRecord(name=name, title=TITLES[name], kernels={}, fits=()) if record is None else record
+    fits = tuple(evolve(one, values=_with_stated(name, one.values)) for one in known.fits or bare)
+    return evolve(known, kernels=KERNELS[name], fits=fits)
 
 
 def serving_folds(found: Runs) -> dict[str, list[str]]:
@@ -186,11 +197,7 @@ def _record(
     task: str, name: str, device: str, values: Mapping[str, float], spread: tuple[float, float], rows: int,
     errors: Mapping[str, ErrorSummary], source: Source, note: str,
 ) -> StackFit:  # fmt: skip
-    quantities = {n: Quantity(v, unit_of(n), source) for n, v in values.items()}
-    for n, (value, hint) in STATED[name].items():
-        if n in quantities:
-            continue
-        quantities[n] = Quantity(value, COEFFICIENTS[n][0], DEFAULT, note=hint)
+    quantities = _with_stated(name, {n: Quantity(v, unit_of(n), source) for n, v in values.items()})
     figures = ("tpot_s", "output_tokens_per_s", "request_s") if task == "serve" else ("step_time_s",)
     told = {"kernels": spread[0], **dict.fromkeys(figures, round(spread[1], 4))}
     return StackFit(
@@ -217,13 +224,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     @click.option("--output", type=click.Path(file_okay=False, path_type=Path), default=FOLDER / "stacks")
     def remake(folder: Path, output: Path) -> None:
         """Fit the stacks to the published runs in FOLDER."""
-        # Runs are priced with the kernels that their stack's record names: one that names others, or is not there yet,
-        # would be fitted to kernels that it does not run.
+        # Runs are priced with what their stack's record names and states: one that says something else, or is not there
+        # yet, would be fitted to kernels that it does not run.
         for path in (place / f"{name}.toml" for place in {output, FOLDER / "stacks"} for name in TITLES):
-            name = path.stem
-            record = RecordedStack(name, path).record if path.exists() else _bare(name, TITLES[name])
-            if not path.exists() or record.kernels != KERNELS[name]:
-                replace_file(path, write_stack(evolve(record, kernels=KERNELS[name])))
+            record = RecordedStack(path.stem, path).record if path.exists() else None
+            replace_file(path, write_stack(_before(path.stem, record)))
         records, lines = fitted_stacks(folder, Host.load())
         for line in lines:
             click.echo(line)

@@ -24,7 +24,7 @@ from .ops import Attention, LatentAttention
 from .phase import Phase, Placed, ordered, weight_layout, width
 from .placement import Placer
 from .pricing import beside, steps_node
-from .work import Alternatives, Collective, Gradient, Step, Work, fused
+from .work import Alternatives, Collective, Gradient, Step, Work
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -125,7 +125,7 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, recompute: Recom
             if transfers
             else None
         )
-        return beside(name, tree, moved, len(fused(what)), phase.name)
+        return beside(name, tree, moved, phase.name)
 
     everything = [*placed.steps, *again, *(back.steps if back else ())]
     useful = [*placed.steps, *(back.steps if back else ())]

@@ -71,15 +71,15 @@ def steps_node(
     return Sequence(name, nodes, tags={"phase": phase})
 
 
-def beside(name: str, device: Sequence, transfers: Node | None, operations: int, phase: str) -> Node:
+def beside(name: str, device: Sequence, transfers: Node | None, phase: str) -> Node:
     """A pass of a block over one device, with what runs beside it as far as it shows: ``transfers`` of its weights and
-    their gradients, and the host, which launches the kernels of so many ``operations`` ahead of the device.
+    their gradients, and the host, which launches the kernels of each operation of ``device`` ahead of it.
 
     Before the first block of a step nothing can hide its transfers; that one is not told apart.
     """
     tags = {"phase": phase}
     launches = Leaf(
-        "host", LAUNCHES, {"launches": sympy.Integer(operations), "launch_time": symbol("launch_time")},
+        "host", LAUNCHES, {"launches": sympy.Integer(len(device.parts)), "launch_time": symbol("launch_time")},
         tags={**tags, "kind": "host"},
     )  # fmt: skip
     parts = list(device.parts)

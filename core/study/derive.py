@@ -60,7 +60,7 @@ def derive(
     Errors: UserError for an unknown figure or symbol, and for a setting with several values.
     """
     from ..algebra.symbols import TABLE, symbol
-    from .symbolic import SERVING_FIGURES, TRAINING_FIGURES, exact, figure_expression, substituted
+    from .symbolic import check_figure, exact, figure_expression, substituted
 
     infos = settings_for(task, host)
     checked = checked_settings(task, settings, infos)
@@ -69,8 +69,8 @@ def derive(
         raise UserError("derive takes one value for every setting, no lists, ranges or ?")
     case, numeric = found[0]
     wanted, values = ALIASES.get(figure, figure), case.complete(numeric)
-    if wanted in (TRAINING_FIGURES if task == "train" else SERVING_FIGURES) and not by[:1].isalpha():
-        # A symbol's name begins with a letter: no need to write the formula out first.
+    check_figure(task, wanted)
+    if not by[:1].isalpha():  # a symbol's name begins with a letter: no need to write the formula out first
         names = sorted(name for name, value in values.items() if value is not None and "@" not in name)
         raise unknown(f"symbol of {figure}", by, [name for name in names if TABLE.get(name)])
     expression = figure_expression(case, wanted, (by,))

@@ -39,15 +39,20 @@ SOFTWARE = (
 """What stands in every leaf or loop for the software; of no interest where the stack costs nothing."""
 
 
+def check_figure(task: str, name: str) -> None:
+    """Raise UserError for a figure that ``task`` does not have."""
+    names = TRAINING_FIGURES if task == "train" else SERVING_FIGURES
+    if name not in names:
+        raise unknown("figure", name, names)
+
+
 def figure_expression(case: Case, name: str, keep: tuple[str, ...] = ()) -> Expr:
     """A figure as an expression of named symbols.
 
     Coefficients of the stack that say "no cost" are left out, but for those in ``keep``.
     Errors: UserError for a figure that the task does not have.
     """
-    names = TRAINING_FIGURES if case.task == "train" else SERVING_FIGURES
-    if name not in names:
-        raise unknown("figure", name, names)
+    check_figure(case.task, name)
     found = _training(case, name) if case.task == "train" else _serving(case, name)
     idle = [n for n in SOFTWARE if n not in keep and case.fixed[n] == NEUTRAL[n]]
     return found.xreplace({symbol(n): sympy.Integer(int(NEUTRAL[n])) for n in idle})

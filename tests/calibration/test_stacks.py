@@ -190,3 +190,13 @@ def test_the_shipped_records_state_what_they_were_tested_on(name: str) -> None:
         assert fit.rows > 0
         assert "held_out" in fit.errors or fit.rows < stacks.FEW
         assert fit.spread
+
+
+def test_a_stack_that_has_no_record_yet_is_fitted_with_what_is_stated_of_it() -> None:
+    """The fit must not depend on what stood in the record before; what was fitted stays until it is fitted anew."""
+    for name in TITLES:
+        (first, *_) = stacks._before(name, None).fits
+        assert {n: q.value for n, q in first.values.items()} == {n: value for n, (value, _) in STATED[name].items()}
+        path = FOLDER / "stacks" / f"{name}.toml"
+        again = stacks._before(name, RecordedStack(name, path).record)
+        assert write_stack(again) == path.read_text(encoding="utf-8")
