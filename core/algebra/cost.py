@@ -1,4 +1,4 @@
-"""The cost tree: leaves with one formula each, and the six nodes that combine them.
+"""The cost tree: leaves with one formula each, and the seven nodes that combine them.
 
 Floor: algebra. A tree says how long something takes [s] and why. It is never flattened for display; it is compiled
 once, node by node, to one tape with a result for every node, or written out as one expression for symbolic questions.
@@ -164,6 +164,26 @@ class Exposed(Node):
 
 
 @frozen(eq=False)
+class Waiting(Node):
+    """Idle time that follows from how long other things take: a ``formula`` of the times of ``passes`` (input → node)
+    and of further ``inputs``; what is waited for counts elsewhere."""
+
+    formula: Formula
+    passes: Mapping[str, Node]
+    inputs: Mapping[str, Expr]
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        return tuple(self.passes.values())
+
+    def _expression(self) -> Expr:
+        return self.formula.bound_expr(**{name: p.expression() for name, p in self.passes.items()}, **self.inputs)
+
+    def busy(self) -> dict[str, Expr]:
+        return {}
+
+
+@frozen(eq=False)
 class Repeat(Node):
     """``count`` times the same: layers of a stage, steps of a loop."""
 
@@ -313,6 +333,10 @@ class TreeCompiler:
             hidden = b.mul(b.sub(b.constant(1.0), b.input(node.share)), b.min(slots))
             about["software"] = [node.share]
             return b.sub(slots[0], hidden)
+        if isinstance(node, Waiting):
+            about.update(formula=node.formula.name, text=node.formula.text(), software=[])
+            local = {**dict(zip(node.passes, slots, strict=True)), **{n: b.expr(e) for n, e in node.inputs.items()}}
+            return b.inline(node.formula.tape(), local)[COMBINED]
         if isinstance(node, Repeat):
             count = b.expr(node.count)
             b.output(f"t{number}.count", count)

@@ -35,13 +35,17 @@ RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 
 @frozen
 class Setting:
-    """Everything the law needs besides the block: rules and mesh, prices and network, and the choices of a run."""
+    """Everything the law needs besides the block: rules and mesh, prices and network, and the choices of a run.
+
+    ``halves``: the backward pass is made in two passes, gradients of activations first, those of weights later.
+    """
 
     rules: Rules
     mesh: Mesh
     family: KernelFamily
     network: Network
     recompute: Recompute = "none"
+    halves: bool = False
 
 
 @frozen
@@ -68,7 +72,8 @@ class BlockCost:
 
     ``forward``, ``backward``: trees [s] (backward with what it recomputes); ``saved``: bytes kept from forward to
     backward [B]; ``working``: bytes of the largest momentary working set [B]; ``model_flops`` and ``hardware_flops`` of
-    both passes over all devices of the group (hardware: what is recomputed counts again).
+    both passes over all devices of the group (hardware: what is recomputed counts again). ``inputs`` and ``gradients``:
+    the backward pass in halves, where a schedule has them apart.
     """
 
     block: Block
@@ -80,6 +85,8 @@ class BlockCost:
     weights: tuple[WeightShare, ...]
     model_flops: Expr
     hardware_flops: Expr
+    inputs: Node | None = None
+    gradients: Node | None = None
 
 
 def recomputed_ops(block: Block, mode: Recompute) -> frozenset[str]:
@@ -127,18 +134,32 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, recompute: Recom
         )
         return beside(name, tree, moved, phase.name)
 
+    def half(name: str, steps: list[Step], own: bool) -> Node | None:
+        mine = [step for step in steps if (step.direction == "weight gradient") == own]
+        moved = [step for step in more if (step.direction == "weight gradient") == own]
+        return node(f"{block.name} backward, {name}", mine, moved) if mine else None
+
+    late: list[Step] = [*again, *back.steps] if back else []
+    inputs, own = (half("inputs", late, False), half("weights", late, True)) if setting.halves else (None, None)
+    backwards: Node | None = None
+    if back and setting.halves:
+        backwards = Sequence(f"{block.name} backward", tuple(n for n in (inputs, own) if n is not None))
+    elif back:
+        backwards = node(f"{block.name} backward", late, more)
     everything = [*placed.steps, *again, *(back.steps if back else ())]
     useful = [*placed.steps, *(back.steps if back else ())]
     return BlockCost(
         block,
         placed,
         node(f"{block.name} forward", steps, gathers),
-        node(f"{block.name} backward", [*again, *back.steps], more) if back else None,
+        backwards,
         saved,
         working,
         weights,
         sympy.Add(*(w.model_flops for w in _works(useful))),
         sympy.Add(*(w.model_flops for w in _works(everything))),
+        inputs,
+        own,
     )
 
 

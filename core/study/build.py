@@ -54,7 +54,7 @@ def host_leaf(phase: str, sequences: Expr) -> Leaf:
 
 def setting_of(plan: Plan) -> Setting:
     """Rules, mesh, prices and network of a plan."""
-    recompute = plan.recompute
+    recompute, schedule = plan.recompute, plan.schedule
     assert recompute in ("none", "selective", "full")
     rules = plan.rules
     mesh = Mesh.of(plan.dimensions)
@@ -69,6 +69,7 @@ def setting_of(plan: Plan) -> Setting:
         plan.family,
         Network(plan.tiers),
         recompute,  # type: ignore[arg-type]  # narrowed by the assertion above
+        plan.task == "train" and schedule is not None and schedule.bubble is not None,
     )
 
 
@@ -153,7 +154,7 @@ def tied_apart(stage: Stage, cost: BlockCost, pick: Callable[[WeightShare], Expr
     """A sum over the output block's weights on a stage: a tied one is there already beside the embedding."""
     own = sympy.Add(*(pick(w) for w in cost.weights if not w.weight.tied))
     tied = sympy.Add(*(pick(w) for w in copies(cost)))
-    return stage.output * own + stage.output * (1 - stage.embedding) * tied
+    return stage.output * own + stage.output * (1 - stage.copies * stage.embedding) * tied
 
 
 def weights_over_stage(
@@ -170,4 +171,4 @@ def weights_over_stage(
 
     parts = [stage.embedding * total(embedding), tied_apart(stage, output, pick)]
     parts += [count * total(costs[block]) for block, count in stage.layers]
-    return sympy.Add(*parts)
+    return stage.copies * sympy.Add(*parts)

@@ -29,7 +29,7 @@ from ..model.ops import Attention
 from ..model.phase import Phase, width
 from ..model.stages import Stage, candidate_stages, kinds, whole_model
 from .build import expert_skew, host_leaf, setting_of, stage_degree, stage_node, stored_weights, weights_over_stage
-from .build_training import boundary
+from .build_pipeline import boundary
 from .plan import Plan
 from .program import Program
 

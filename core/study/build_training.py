@@ -16,7 +16,7 @@ import sympy
 from attrs import frozen
 
 from ..algebra.compile import Builder
-from ..algebra.cost import Exposed, Node, Pipelined, Repeat, Sequence, TreeCompiler
+from ..algebra.cost import Exposed, Node, Sequence, TreeCompiler
 from ..algebra.functions import functions
 from ..algebra.symbols import symbol, unit_symbol
 from ..model.axes import BATCH, CONTEXT, HIDDEN, QUERY, Tensor, axis
@@ -41,6 +41,7 @@ from .build import (
     stored_weights,
     weights_over_stage,
 )
+from .build_pipeline import pipeline
 from .plan import Plan
 from .program import Program
 
@@ -88,7 +89,7 @@ def training_model(plan: Plan) -> TrainingModel:
     extra = [block_cost(graph.extras[name], phase, setting) for name in plan.extras]
     if extra:
         output = _joined(output, extra)
-    stages = tuple(candidate_stages(graph, stage_degree(plan, mesh)))
+    stages = tuple(candidate_stages(graph, stage_degree(plan, mesh), plan.schedule))
     costs = {block: block_cost(block, phase, setting) for block in kinds(stages)}
     step = _step(plan, setting, phase, embedding, output, costs, stages)
     ledgers = tuple(_ledger(plan, setting, embedding, output, costs, stage) for stage in stages)
@@ -107,32 +108,22 @@ def _joined(output: BlockCost, extra: list[BlockCost]) -> BlockCost:
     from attrs import evolve
 
     parts = [*extra, output]
+
+    def half(name: str, found: Iterable[Node | None]) -> Node | None:
+        return Sequence(name, tuple(node for node in found if node is not None)) if output.gradients else None
+
     return evolve(
         output,
         forward=Sequence("output forward", tuple(p.forward for p in parts)),
         backward=Sequence("output backward", tuple(p.backward for p in parts if p.backward is not None)),
+        inputs=half("output backward, inputs", (p.inputs for p in parts)),
+        gradients=half("output backward, weights", (p.gradients for p in parts)),
         saved=sympy.Add(*(p.saved for p in parts)),
         working=functions().fmax(*(p.working for p in parts)),
         weights=tuple(w for p in parts for w in p.weights),
         model_flops=sympy.Add(*(p.model_flops for p in parts)),
         hardware_flops=sympy.Add(*(p.hardware_flops for p in parts)),
     )
-
-
-def _pass(cost: BlockCost) -> Node:
-    """Forward and backward of one block for one micro-batch."""
-    parts = (cost.forward,) if cost.backward is None else (cost.forward, cost.backward)
-    return Sequence(cost.block.name, parts)
-
-
-def boundary(plan: Plan, setting: Setting, phase: Phase) -> Collective:
-    """What one stage hands to the next: the residual stream as it is stored."""
-    stream = Tensor("stream", (axis(BATCH), axis(QUERY), axis(HIDDEN)))
-    layout = stored_layout(stream, setting.rules, setting.mesh)
-    return Collective(
-        "send", "stream", "stage boundary", "forward", stage_atoms(plan, setting.mesh),
-        elements(stream, layout, setting.mesh, phase),
-    )  # fmt: skip
 
 
 def _step(
@@ -145,30 +136,7 @@ def _step(
     stages: tuple[Stage, ...],
 ) -> Node:
     mesh, family, network = setting.mesh, setting.family, setting.network
-    passes = {id(cost): _pass(cost) for cost in (embedding, output, *costs.values())}
-
-    def pick(cost: BlockCost) -> Node:
-        return passes[id(cost)]
-
-    degree, chunks = stage_degree(plan, mesh), sympy.Integer(plan.schedule.chunks if plan.schedule else 1)
-    send = collective_node(boundary(plan, setting, phase), mesh, network, family, phase.name)
-    hop = Repeat("to and from the next stage", sympy.Integer(2), send)
-    fill = Sequence(
-        "one micro-batch through all stages",
-        (
-            pick(embedding),
-            *(Repeat(f"{block.name} layers", count, pick(costs[block])) for block, count in whole_model(plan.graph)),
-            pick(output),
-            Repeat("stage boundaries", degree * chunks - 1, hop),
-        ),
-    )
-    hops = (hop if chunks == 1 else Repeat("boundaries of its chunks", chunks, hop),)
-    periods = tuple(_period(stage_node(stage, costs, embedding, output, pick), hops) for stage in stages)
-    # With v chunks a device the last one starts after 1/v of a micro-batch: so much of the fill is waited for, and
-    # the rest of the first micro-batch is work like any other.
-    filling = fill if chunks == 1 else Repeat("filling the pipeline", 1 / chunks, fill)
-    micro = Pipelined("micro-batches through the pipeline", symbol("micro_batches") + 1 - 1 / chunks, filling, periods)
-    parts: list[Node] = [micro]
+    parts: list[Node] = [pipeline(plan, setting, phase, embedding, output, costs, stages)]
     held = _buckets(costs, embedding, output, stages)
     reductions = [
         collective_node(c, mesh, network, family, phase.name)
@@ -181,11 +149,14 @@ def _step(
     ]
     # A table tied to the output layer stands on the first and the last stage: both add up their gradients.
     tied = sympy.Add(*(w.elements for w in copies(output)))
-    if tied != 0 and plan.schedule:
+    if tied != 0 and plan.schedule and not (plan.schedule.returns or plan.schedule.opposite):
         shared = Collective(
             "send", "tied embedding gradient", "gradients", "update", stage_atoms(plan, mesh), tied, "gradient"
         )
         reductions.append(collective_node(shared, mesh, network, family, phase.name))
+    if plan.schedule and plan.schedule.opposite:
+        reductions.append(collective_node(_opposite(plan, costs, embedding, output, stages, setting), mesh, network,
+                                          family, phase.name))  # fmt: skip
     if reductions:
         # Beside the last backward pass of the stage that ends last, the first.
         last = stage_node(stages[0], costs, embedding, output, lambda cost: cost.backward)
@@ -202,11 +173,6 @@ def _step(
         )  # fmt: skip
     parts.append(host_leaf(phase.name, sympy.Integer(0)))
     return Sequence("step", tuple(parts))
-
-
-def _period(busy: Sequence, hops: tuple[Node, ...]) -> Node:
-    """A micro-batch on one stage; what it hands on travels beside the next one's computation, as it can."""
-    return Sequence(busy.name, (*busy.parts, *(Exposed("boundaries, not hidden", hop, busy, EXPOSED) for hop in hops)))
 
 
 def _shares(costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost) -> Iterable[WeightShare]:
@@ -281,6 +247,20 @@ def _replicated(
     return found
 
 
+def _opposite(
+    plan: Plan, costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, stages: tuple[Stage, ...],
+    setting: Setting,
+) -> Collective:  # fmt: skip
+    """Once a step: both devices that hold a stage hand each other its gradients, after any scatter."""
+
+    def own(w: WeightShare) -> Expr:
+        return w.elements / setting.mesh.degree({*w.flat_gradient, *w.flat_optimizer})
+
+    size = functions().fmax(*(weights_over_stage(s, costs, embedding, output, own) for s in stages))
+    atoms = stage_atoms(plan, setting.mesh)
+    return Collective("send", "gradients of opposite stages", "gradients", "update", atoms, size, "gradient")
+
+
 def _gathers(
     costs: dict[Block, BlockCost], embedding: BlockCost, output: BlockCost, stages: tuple[Stage, ...], setting: Setting
 ) -> list[Collective]:
@@ -349,8 +329,8 @@ def _ledger(
         Row(
             "workspace",
             f.fmax(
-                stage.embedding * _transient(embedding, mesh),
-                stage.output * _transient(output, mesh),
+                stage.copies * stage.embedding * _transient(embedding, mesh),
+                stage.copies * stage.output * _transient(output, mesh),
                 *(f.lt(0, count) * _transient(costs[block], mesh) for block, count in stage.layers),
             ),
             ("compute",),

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from ..errors import UserError, shown
 from ..model.graph import Block
-from ..model.interfaces.strategy import Pass
+from ..model.interfaces.strategy import Pass, Place
 
 if TYPE_CHECKING:
     from .prediction import Prediction
@@ -44,30 +44,44 @@ class Event:
         return self.start + self.seconds
 
 
-Times = Callable[[int, int], tuple[float, float]]
-"""Stage and part of it → seconds of a forward and of a backward pass."""
+Times = Callable[[int, int], tuple[float, float, float]]
+"""Stage and part of it → seconds of a forward pass, and of gradients of activations and of weights."""
+
+Paths = Callable[[int], Sequence[Place]]
+"""Micro-batch → where the parts of the model lie that it goes through, in order."""
 
 
-def played(orders: Sequence[Sequence[Pass]], times: Times, hop: float = 0.0) -> list[Event]:
+def played(orders: Sequence[Sequence[Pass]], times: Times, path: Paths, hop: float = 0.0) -> list[Event]:
     """The passes of a pipeline, each as early as its stage is free and what it needs has come.
 
-    ``orders``: what each stage does; part c of the model's v·p lies on stage c mod p as its part c div p. A forward
-    pass needs the part before it, a backward pass the one after it and its own forward pass; ``hop``: seconds from one
-    stage to the next. Errors: UserError for an order in which a pass waits for ever.
+    ``orders``: what each stage does. A forward pass needs the part before it on the ``path`` of its micro-batch, a
+    backward pass (or the gradients of activations, its first half) the one after it and its own forward pass, the
+    gradients of weights those of activations. Passes that run beside one another start and end together. ``hop``:
+    seconds from one stage to another. Errors: UserError for an order in which a pass waits for ever.
     """
     stages = len(orders)
-    chunks = 1 + max((one.chunk for order in orders for one in order), default=0)
-    last = stages * chunks - 1
-    ended: dict[tuple[str, int, int], float] = {}  # direction, part of the model, micro-batch → when
+    ended: dict[tuple[str, Place, int], float] = {}  # direction, place of the part, micro-batch → when
     free, done, events = [0.0] * stages, [0] * stages, []
+    paths: dict[int, Sequence[Place]] = {}
 
     def ready(stage: int, one: Pass) -> float | None:
-        part = one.chunk * stages + stage
-        needs = [("forward", part, one.micro_batch, 0.0)] if one.direction == "backward" else []
-        before = part - 1 if one.direction == "forward" else part + 1
-        if 0 <= before <= last:
-            needs.append((one.direction, before, one.micro_batch, hop if stages > 1 else 0.0))
-        came = [ended[(d, p, m)] + wait for d, p, m, wait in needs if (d, p, m) in ended]
+        micro_batch, own = one.micro_batch, (stage, one.chunk)
+        if micro_batch not in paths:
+            paths[micro_batch] = path(micro_batch)
+        way = paths[micro_batch]
+        at = way.index(own)
+        needs: list[tuple[str, Place]] = []
+        if one.direction == "weight":
+            needs.append(("backward", own))
+        elif one.direction == "forward":
+            needs += [("forward", way[at - 1])] if at else []
+        else:
+            needs += [("forward", own), *([("backward", way[at + 1])] if at + 1 < len(way) else [])]
+        came = [
+            ended[(direction, place, micro_batch)] + (hop if place[0] != stage else 0.0)
+            for direction, place in needs
+            if (direction, place, micro_batch) in ended
+        ]
         return max(came, default=0.0) if len(came) == len(needs) else None
 
     moved = True
@@ -76,21 +90,29 @@ def played(orders: Sequence[Sequence[Pass]], times: Times, hop: float = 0.0) -> 
         for stage, order in enumerate(orders):
             while done[stage] < len(order):
                 one = order[done[stage]]
-                when = ready(stage, one)
-                if when is None:
+                together = [one] if one.beside is None else [one, one.beside]
+                when = [ready(stage, each) for each in together]
+                if any(at is None for at in when):
                     break
-                seconds = times(stage, one.chunk)[one.direction == "backward"]
-                event = Event(
-                    stage, "compute", one.direction, max(when, free[stage]), seconds, one.micro_batch, one.chunk
-                )
-                events.append(event)
-                free[stage] = ended[(one.direction, one.chunk * stages + stage, one.micro_batch)] = event.end
+                start = max(free[stage], *(at for at in when if at is not None))
+                each = [_seconds(times(stage, part.chunk), part.direction) for part in together]
+                for part in together:
+                    event = Event(stage, "compute", part.direction, start, sum(each), part.micro_batch, part.chunk)
+                    events.append(event)
+                    done_as = "backward" if part.direction == "input" else part.direction
+                    ended[(done_as, (stage, part.chunk), part.micro_batch)] = event.end
+                free[stage] = start + sum(each)
                 done[stage] += 1
                 moved = True
     stuck = [stage for stage, order in enumerate(orders) if done[stage] < len(order)]
     if stuck:
         raise UserError(f"the schedule never ends: stage {stuck[0]} waits for a pass that nobody makes")
     return events
+
+
+def _seconds(times: tuple[float, float, float], direction: str) -> float:
+    forward, inputs, weights = times
+    return {"forward": forward, "input": inputs, "weight": weights, "backward": inputs + weights}[direction]
 
 
 def timeline(prediction: Prediction) -> list[Event]:
@@ -119,41 +141,73 @@ def timeline(prediction: Prediction) -> list[Event]:
     if not all(orders):
         name = shown(schedule.name) if schedule is not None else ""
         raise UserError(f"--timeline: the schedule {name} does not state the order of its passes")
-    parts = _parts(prediction, stages * chunks)
-    seconds = _pass_seconds(case.program.nodes, out)
-    sums = [tuple(sum(seconds[block][way] for block in part) for way in (0, 1)) for part in parts]
+
+    def path(micro_batch: int) -> Sequence[Place]:
+        return ((0, 0),) if schedule is None else schedule.path(micro_batch, stages)
+
+    times = _stage_times(prediction, out, [path(micro_batch) for micro_batch in range(min(micro_batches, 2))])
     hop = _hop(case.program.nodes, out)
-    events = played(
-        orders, lambda stage, chunk: (sums[chunk * stages + stage][0], sums[chunk * stages + stage][1]), hop
-    )
+    events = played(orders, lambda stage, chunk: times[stage, chunk], path, hop)
     return [*events, *_after(prediction, events, out, stages)]
+
+
+def _stage_times(
+    prediction: Prediction, out: Mapping[str, Any], paths: Sequence[Sequence[Place]]
+) -> dict[Place, tuple[float, float, float]]:
+    """Seconds of the passes of every part of the model, by where it lies."""
+    case = prediction.case
+    seconds = _pass_seconds(case.program.nodes, out)
+    # A path's places are the parts of the model in order, whichever direction it takes through the devices.
+    parts = _parts(prediction, len(paths[0]))
+    return {
+        place: tuple(sum(seconds[block][way] for block in part) for way in (0, 1, 2))  # type: ignore[misc]
+        for way_through in paths
+        for place, part in zip(way_through, parts, strict=True)
+    }
 
 
 def _parts(prediction: Prediction, count: int) -> list[list[str]]:
     """Names of the blocks of each part of the model: layers dealt out, the first parts holding one more."""
-    graph = prediction.case.graph
+    graph, schedule = prediction.case.graph, prediction.case.plan.schedule
     layers: list[Block] = [run.cycle[i % len(run.cycle)] for run in graph.runs for i in range(graph.sizes[run.layers])]
-    each, more = divmod(len(layers), count)
+    first, last = schedule.ends if schedule is not None else (0, 0)
+    if count == 1:
+        first = last = 0
+    elif count == 2 and first:
+        last = len(layers) - first
+    ends = [n for n in (first, last) if n]
+    each, more = divmod(len(layers) - sum(ends), max(count - len(ends), 1))
+    shares = [each + (part < more) for part in range(count - len(ends))]
+    sizes = [*([first] if first else []), *shares, *([last] if last else [])]
     found, begin = [], 0
-    for part in range(count):
-        end = begin + each + (part < more)
-        found.append([block.name for block in layers[begin:end]])
-        begin = end
+    for size in sizes:
+        found.append([block.name for block in layers[begin : begin + size]])
+        begin += size
     found[0].insert(0, graph.embedding.name)
     found[-1].append(graph.output.name)
     return found
 
 
-def _pass_seconds(nodes: Sequence[Mapping[str, Any]], out: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
-    """Block → seconds of its forward and backward pass."""
-    found: dict[str, list[float]] = {}
+_PASSES = {" forward": 0, " backward": 1, " backward, inputs": 1, " backward, weights": 2}
+
+
+def _pass_seconds(nodes: Sequence[Mapping[str, Any]], out: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:
+    """Block → seconds of its forward pass, and of its backward pass: whole, or in halves where it is made so."""
+    found: dict[str, dict[str, float]] = {}
     for node in nodes:
-        for way, direction in enumerate((" forward", " backward")):
+        for direction in _PASSES:
             if node["kind"] == "sequence" and node["name"].endswith(direction):
-                block = node["name"].removesuffix(direction)
                 # The whole of a pass stands above its kernels, under the same name.
-                found.setdefault(block, [0.0, 0.0])[way] = float(out[f"t{node['id']}"])
-    return {block: (times[0], times[1]) for block, times in found.items()}
+                found.setdefault(node["name"].removesuffix(direction), {})[direction] = float(out[f"t{node['id']}"])
+    times = {}
+    for block, passes in found.items():
+        halves = {way: passes[way] for way in passes if passes.keys() & {" backward, inputs", " backward, weights"}}
+        halves.pop(" backward", None)
+        own = [0.0, 0.0, 0.0]
+        for way, taken in (halves or passes).items():
+            own[_PASSES[way]] = taken
+        times[block] = (own[0], own[1], own[2])
+    return times
 
 
 def _hop(nodes: Sequence[Mapping[str, Any]], out: Mapping[str, Any]) -> float:

@@ -42,6 +42,9 @@ def valued_tree(program: Program, root: int, values: Mapping[str, float], parame
         elif node["kind"] == "exposed":  # what it runs behind counts elsewhere
             whole = float(values[f"t{ids[0]}"])
             children = [visit(ids[0], times * seconds / whole if whole > 0 else 0.0)]
+        elif node["kind"] == "waiting":  # idle as long as this; what it waits for counts where it is done
+            whole = sum(float(values[f"t{i}"]) for i in ids)
+            children = [visit(i, times * seconds / whole if whole > 0 else 0.0) for i in ids]
         elif node["kind"] == "overlap":
             longest = max(ids, key=lambda i: float(values[f"t{i}"]))
             children = [visit(i, times if i == longest else 0.0) for i in ids]

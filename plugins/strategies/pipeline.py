@@ -1,4 +1,4 @@
-"""Pipeline parallelism: layers split into stages, micro-batches in one-forward-one-backward order.
+"""Pipeline parallelism: layers split into stages, micro-batches in one of several orders.
 
 Source: Narayanan et al., arXiv:2104.04473, section 2.2 (1F1B with flush); Huang et al., arXiv:1811.06965 (GPipe).
 """
@@ -22,6 +22,8 @@ from slipstick.core.model.interfaces.strategy import (
 )
 from slipstick.core.model.layout import Rules, Split
 from slipstick.core.model.mesh import Dimension
+
+from ._zero_bubble import SPLIT
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -94,7 +96,18 @@ class GPipe(OneForwardOneBackward):
         return one_and_one(micro_batches if stages > 1 else 0, *_both(micro_batches))
 
 
-SCHEDULES: dict[str, Schedule] = {s.name: s for s in (OneForwardOneBackward(), GPipe())}
+SCHEDULES: dict[str, Schedule] = {s.name: s for s in (OneForwardOneBackward(), GPipe(), *SPLIT.values())}
+
+_MICRO_BATCHES: dict[str, tuple[Constraint, ...]] = {
+    "zb-h1": (at_most("pp", "micro_batches", "zb-h1 needs at least as many micro-batches as stages", "pp"),),
+    "zb-v": (at_most(("2", "pp"), "micro_batches", "zb-v needs at least 2 pp - 1 micro-batches", "pp", 1),),
+    "dualpipe": (
+        divides("2", "pp", "dualpipe needs an even number of stages", "pp"),
+        divides("2", "micro_batches", "dualpipe needs an even number of micro-batches", "pp"),
+        at_most(("2", "pp"), "micro_batches", "dualpipe needs at least two micro-batches a stage", "pp"),
+    ),
+    "dualpipe-v": (at_most(("2", "pp"), "micro_batches", "dualpipe-v needs at least two micro-batches a stage", "pp"),),
+}
 
 
 class PipelineParallel(Strategy):
@@ -111,30 +124,43 @@ class PipelineParallel(Strategy):
             choices=(1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24),
             tasks=("train",),
         ),
+        Option("first_layers", "layers of the first stage; 0: an even share", 0, unit="layers", tasks=("train",)),
+        Option("last_layers", "layers of the last stage; 0: an even share", 0, unit="layers", tasks=("train",)),
     )
 
     def rules(self, options: Mapping[str, Any]) -> Rules:
         return Rules((Split("layers", "pp"),))
 
     def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
-        chunks = int(options.get("interleave", 1))
-        if chunks == 1:
-            return (at_most("pp", "layers_total", "a pipeline stage needs at least one layer"),)
-        parts = f"each of the {chunks} parts of a stage needs at least one layer"
-        return (
-            at_most(("pp", str(chunks)), "layers_total", parts, split="pp"),
-            divides("pp", "micro_batches", "interleaved, pp must divide the number of micro-batches"),
-        )
+        schedule = self.schedule(options)
+        given = [count for count in schedule.ends if count]
+        parts, layers = str(schedule.chunks), "a pipeline stage needs at least one layer"
+        if schedule.chunks > 1:
+            layers = f"each of the {parts} parts of a stage needs at least one layer"
+        if given:
+            layers = "with so many layers on the first or the last stage, every other one needs at least one"
+        found = (at_most(("pp", parts), "layers_total", layers, "pp", len(given) - sum(given)),)
+        if isinstance(schedule, Interleaved):
+            found += (divides("pp", "micro_batches", "interleaved, pp must divide the number of micro-batches"),)
+        return found + _MICRO_BATCHES.get(schedule.name, ())
 
     def schedule(self, options: Mapping[str, Any]) -> Schedule:
         name, chunks = str(options.get("schedule", "1f1b")), int(options.get("interleave", 1))
-        if chunks == 1:
-            return SCHEDULES[name]
-        if name != "1f1b":
+        ends = (int(options.get("first_layers", 0)), int(options.get("last_layers", 0)))
+        if chunks > 1 and name != "1f1b":
+            held = "two parts" if SCHEDULES[name].chunks > 1 else "one part"
+            raise UserError(f"--interleave {chunks}: the schedule {name} holds {held} of the model a device; use 1f1b")
+        schedule = SCHEDULES[name] if chunks == 1 else Interleaved(chunks)
+        if not any(ends):
+            return schedule
+        if schedule.chunks > 1 or schedule.opposite:
             raise UserError(
-                f"--interleave {chunks}: the schedule {name} holds one part of the model a device; use 1f1b"
+                "--first-layers and --last-layers are of stages that hold one part of the model each: take the "
+                "schedule 1f1b, gpipe or zb-h1 without --interleave"
             )
-        return Interleaved(chunks)
+        if min(ends) < 0:
+            raise UserError(f"--first-layers and --last-layers: {min(ends)} layers make no stage; 0 is an even share")
+        return schedule.with_ends(*ends)
 
 
 @hookimpl

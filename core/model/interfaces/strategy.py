@@ -29,6 +29,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from copy import copy
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -39,6 +40,8 @@ from ..mesh import Dimension
 
 if TYPE_CHECKING:
     from sympy import Expr
+
+    from ...algebra.formula import Formula
 
 
 @frozen
@@ -62,7 +65,8 @@ class Constraint:
 
     ``divides``: the product of ``left`` must divide the product of ``right``; ``at_most``: must not exceed it.
     A condition that names a size which the model lacks (no experts, no key/value heads) does not apply. A whole number
-    in place of a name stands for itself. ``split``: a degree; at 1 the condition does not apply either.
+    in place of a name stands for itself. ``split``: a degree; at 1 the condition does not apply either. ``more``: is
+    added to the right side.
     """
 
     kind: str
@@ -70,6 +74,7 @@ class Constraint:
     right: tuple[str, ...]
     message: str
     split: str = ""
+    more: int = 0
 
     def sides(self, values: Mapping[str, Any]) -> tuple[Any, Any] | None:
         """Both products; None where a name has no value."""
@@ -78,17 +83,19 @@ class Constraint:
         left, right = (
             prod(int(name) if name.isdigit() else values[name] for name in names) for names in (self.left, self.right)
         )
-        return left, right
+        return left, right + self.more
 
 
-def divides(left: str | tuple[str, ...], right: str | tuple[str, ...], message: str) -> Constraint:
+def divides(left: str | tuple[str, ...], right: str | tuple[str, ...], message: str, split: str = "") -> Constraint:
     """The product of ``left`` must divide the product of ``right``."""
-    return Constraint("divides", _names(left), _names(right), message)
+    return Constraint("divides", _names(left), _names(right), message, split)
 
 
-def at_most(left: str | tuple[str, ...], right: str | tuple[str, ...], message: str, split: str = "") -> Constraint:
-    """The product of ``left`` must be at most the product of ``right``."""
-    return Constraint("at_most", _names(left), _names(right), message, split)
+def at_most(
+    left: str | tuple[str, ...], right: str | tuple[str, ...], message: str, split: str = "", more: int = 0
+) -> Constraint:
+    """The product of ``left`` must be at most the product of ``right`` and ``more``."""
+    return Constraint("at_most", _names(left), _names(right), message, split, more)
 
 
 def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
@@ -97,23 +104,41 @@ def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
 
 @frozen
 class Pass:
-    """One pass of a micro-batch through one part of the model on a device: ``direction`` is forward or backward."""
+    """One pass of a micro-batch through one part of the model on a device.
 
-    direction: Literal["forward", "backward"]
+    ``direction``: forward, backward, or the two halves of the latter: input (gradients of activations) and weight
+    (gradients of weights). ``beside``: a pass of another micro-batch that runs together with this one.
+    """
+
+    direction: Literal["forward", "backward", "input", "weight"]
     micro_batch: int
     chunk: int = 0
+    beside: Pass | None = None
+
+
+Place = tuple[int, int]
+"""A device of the pipeline, from 0, and which of the parts that it holds."""
 
 
 class Schedule(ABC):
     """How micro-batches go through pipeline stages: what is in flight, and the dimension the stages lie on.
 
     ``chunks``: parts of the model that a device holds, spread over its depth; micro-batches cross the devices once for
-    each, and the pipeline fills in so much less time.
+    each, and the pipeline fills in so much less time. ``bubble``: of a schedule that makes weight gradients in passes
+    of their own, the time [s] that an even pipeline waits in a step: a formula of forward, input and weight [s, passes
+    of all that a device holds] and stages [1]; None where a pipeline waits for one micro-batch to go through.
+    ``opposite``: a device holds the stage opposite to its own as well, and half of the micro-batches run backwards
+    through the devices. ``returns``: the last part lies beside the first. ``ends``: layers of the first and of the last
+    stage, 0 for an even share.
     """
 
     name: ClassVar[str]
     dimension: ClassVar[str]
     chunks: int = 1
+    bubble: ClassVar[Formula | None] = None
+    opposite: ClassVar[bool] = False
+    returns: ClassVar[bool] = False
+    ends: tuple[int, int] = (0, 0)
 
     @abstractmethod
     def in_flight(self, stage: Expr, stages: Expr, micro_batches: Expr) -> Expr:
@@ -126,6 +151,16 @@ class Schedule(ABC):
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         """What stage number ``stage`` (from 0) does, pass by pass; empty where the schedule does not say."""
         return ()
+
+    def with_ends(self, first: int, last: int) -> Schedule:
+        """The same schedule with so many layers on its first and on its last stage (0: an even share)."""
+        found = copy(self)
+        found.ends = (first, last)
+        return found
+
+    def path(self, micro_batch: int, stages: int) -> tuple[Place, ...]:
+        """Where the parts of the model lie that a micro-batch goes through, from the embedding to the loss."""
+        return tuple((device, chunk) for chunk in range(self.chunks) for device in range(stages))
 
 
 class Strategy(ABC):

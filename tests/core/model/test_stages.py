@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from slipstick.core.algebra.compile import compile_expressions
 from slipstick.core.algebra.symbols import symbol
 from slipstick.core.model.graph import Block, ModelGraph, Run, runs_of
+from slipstick.core.model.interfaces.strategy import Schedule
 from slipstick.core.model.stages import Stage, candidate_stages, kinds, whole_model
+from slipstick.plugins.strategies.pipeline import SCHEDULES
 
 EMBEDDING, OUTPUT = Block("embedding", ()), Block("output", ())
 
@@ -125,6 +127,60 @@ def test_runs_spell_out_the_layers_they_were_read_from(names: list[str]) -> None
         spelt += [block.name for block in run.cycle] * (sizes[run.layers] // len(run.cycle))
     assert spelt == names
     assert set(sizes) == {run.layers for run in runs}
+
+
+def held(graph: ModelGraph, schedule: Schedule, layers: list[int], stages: int) -> list[dict[str, float]]:
+    """The candidates under a schedule, with their contents as numbers."""
+    values = {run.layers: count for run, count in zip(graph.runs, layers, strict=True)} | {"pp": stages}
+    found = []
+    for stage in candidate_stages(graph, symbol("pp"), schedule):
+        parts = compile_expressions({"0.copies": stage.copies, **outputs(stage, 0)}).evaluate(values)
+        found.append({name.partition(".")[2]: float(value) for name, value in parts.items()})
+    return found
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    layers=st.lists(st.integers(1, 24), min_size=1, max_size=2), stages=st.integers(1, 8),
+    first=st.integers(0, 9), last=st.integers(0, 9),
+)  # fmt: skip
+def test_stages_with_layers_of_their_own(layers: list[int], stages: int, first: int, last: int) -> None:
+    """The first and the last hold what they are given, the others share the rest; every candidate is such a stage."""
+    total, given_ends = sum(layers), [n for n in (first, last) if n]
+    assume(given_ends)
+    assume(stages - len(given_ends) <= total - sum(given_ends))
+    assume(stages > 2 or total > sum(given_ends))
+    sizes = [total]
+    if stages > 1:
+        inner = stages - len(given_ends)
+        each, more = divmod(total - sum(given_ends), max(inner, 1))
+        sizes = [*([first] if first else []), *(each + (i < more) for i in range(inner)), *([last] if last else [])]
+        if stages == 2 and first:
+            sizes = [first, total - first]
+    order = [f"kind{i}" for i, count in enumerate(layers) for _ in range(count)]
+    real, begin = [], 0
+    for index, size in enumerate(sizes):
+        part = order[begin : begin + size]
+        begin += size
+        real.append({f"kind{i}": float(part.count(f"kind{i}")) for i in range(len(layers))} | {"index": float(index)})
+    graph = GRAPHS[len(layers)]
+    schedule = SCHEDULES["1f1b"].with_ends(first, last)
+    candidates_ = held(graph, schedule, layers, stages)
+    for candidate in candidates_:
+        expected = real[int(candidate["index"])]
+        assert {name: candidate[name] for name in expected} == expected, (candidate, real)
+    for name in (f"kind{i}" for i in range(len(layers))):
+        assert max(c[name] for c in candidates_) == max(one[name] for one in real)
+
+
+def test_a_device_that_holds_the_opposite_stage_too() -> None:
+    """DualPipe keeps two copies of the model: every device's weights double, a micro-batch goes through the mean."""
+    (first, last) = held(GRAPHS[1], SCHEDULES["dualpipe"], [30], 4)
+    assert first == {"copies": 2, "index": 0, "embedding": 0.5, "output": 0.5, "kind0": 7.5}  # 8, 8, 7, 7
+    assert last == {"copies": 2, "index": 3, "embedding": 0.5, "output": 0.5, "kind0": 7.5}
+    assert held(GRAPHS[1], SCHEDULES["dualpipe"], [30], 1)[0]["copies"] == 1
+    (first, last) = held(GRAPHS[1], SCHEDULES["zb-v"], [32], 4)
+    assert (first["output"], last["output"], first["embedding"]) == (1, 0, 1)
 
 
 def test_a_repeated_pattern_is_one_run() -> None:

@@ -295,7 +295,7 @@ def test_every_chunk_has_a_boundary(graphs: dict[str, ModelGraph]) -> None:
 
 def test_the_boundary_carries_the_stream_as_it_is_stored(graphs: dict[str, ModelGraph]) -> None:
     """b·s·h between stages, and a t-th of it where the stream is split. Source: Narayanan et al., section 3.2, 4.1."""
-    from slipstick.core.study.build_training import boundary
+    from slipstick.core.study.build_pipeline import boundary
 
     for sequence, share in ((False, 1), (True, t)):
         scene = Scene.of(graphs["gpt2"], (TensorParallel(), PipelineParallel()), {"sequence_parallel": sequence})

@@ -18,7 +18,7 @@ from slipstick.core.face.cli.main import cli
 from slipstick.core.host.host import Host
 from slipstick.core.model.interfaces.strategy import Pass, Schedule
 from slipstick.core.study.ask import ask
-from slipstick.core.study.timeline import LANES, MOST, Event, played, timeline, trace
+from slipstick.core.study.timeline import LANES, MOST, Event, _parts, played, timeline, trace
 from slipstick.plugins.strategies.pipeline import PipelineParallel
 
 GRID = [
@@ -37,6 +37,11 @@ def orders(schedule: Schedule, stages: int, micro_batches: int) -> list[tuple[Pa
     return [schedule.order(stage, stages, micro_batches) for stage in range(stages)]
 
 
+def playing(schedule: Schedule, stages: int, micro_batches: int, times: Any, hop: float = 0.0) -> list[Event]:
+    made = orders(schedule, stages, micro_batches)
+    return played(made, times, lambda micro_batch: schedule.path(micro_batch, stages), hop)
+
+
 def makespan(events: Sequence[Event]) -> float:
     return max(event.end for event in events)
 
@@ -48,7 +53,8 @@ def test_the_closed_form_is_what_playing_the_schedule_takes(
     """Even stages, transfers hidden: m micro-batches and the bubble. Source: Narayanan et al., section 2.2."""
     schedule = schedule_of(name, chunks)
     forward, backward = 0.31, 0.67  # of a whole stage
-    events = played(orders(schedule, stages, micro_batches), lambda stage, chunk: (forward / chunks, backward / chunks))
+    times = (forward / chunks, 0.4 * backward / chunks, 0.6 * backward / chunks)
+    events = playing(schedule, stages, micro_batches, lambda stage, chunk: times)
     busy = micro_batches * (forward + backward)
     expected = busy * (1 + float(schedule.idle(stages, micro_batches)))
     assert makespan(events) == pytest.approx(expected, rel=1e-9)
@@ -80,11 +86,11 @@ def test_whatever_the_stages_take_the_rules_are_kept(
     chunks = 1 if name == "gpipe" else chunks
     micro_batches = rounds * stages
 
-    def times(stage: int, chunk: int) -> tuple[float, float]:
+    def times(stage: int, chunk: int) -> tuple[float, float, float]:
         one = seconds[(chunk * stages + stage) % len(seconds)]
-        return one, 2 * one
+        return one, 0.7 * one, 1.3 * one
 
-    events = played(orders(schedule_of(name, chunks), stages, micro_batches), times, hop)
+    events = playing(schedule_of(name, chunks), stages, micro_batches, times, hop)
     assert len(events) == 2 * micro_batches * stages * chunks
     ended = {(e.what, e.chunk * stages + e.stage, e.micro_batch): e.end for e in events}
     assert len(ended) == len(events)
@@ -108,7 +114,7 @@ def test_whatever_the_stages_take_the_rules_are_kept(
 
 def test_an_order_in_which_passes_wait_for_each_other_is_refused() -> None:
     with pytest.raises(UserError, match="never ends: stage 0 waits"):
-        played([(Pass("backward", 0), Pass("forward", 0))], lambda stage, chunk: (1.0, 1.0))
+        played([(Pass("backward", 0), Pass("forward", 0))], lambda stage, chunk: (1.0, 1.0, 0.0), lambda m: [(0, 0)])
 
 
 def predicted(host: Host, **asked: Any) -> Any:
@@ -131,6 +137,36 @@ def test_on_several_stages_they_come_near_the_closed_form(host: Host, interleave
     end = makespan(timeline(made))
     assert end == pytest.approx(made.answer.figures["step_time_s"], rel=0.06)
     assert {event.stage for event in timeline(made)} == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("name", ["zb-h1", "zb-v", "dualpipe", "dualpipe-v"])
+def test_schedules_with_weight_gradients_apart_come_near_their_closed_form_too(host: Host, name: str) -> None:
+    made = predicted(host, devices=32, tp=8, pp=4, schedule=name, global_batch=64)
+    events = timeline(made)
+    assert {event.what for event in events} >= {"forward", "input", "weight"}
+    assert makespan(events) == pytest.approx(made.answer.figures["step_time_s"], rel=0.06)
+    whole = predicted(host, devices=32, tp=8, pp=4, global_batch=64)
+    assert made.answer.figures["step_time_s"] < whole.answer.figures["step_time_s"]
+    # The same work all the same: what a device computes is what it computes under 1F1B.
+    same = [
+        sum(
+            end - start
+            for start, end in {(e.start, e.end) for e in timeline(one) if e.lane == "compute" and e.stage == 1}
+        )
+        for one in (made, whole)
+    ]
+    assert same[0] == pytest.approx(same[1], rel=0.06)
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "expected"), [(6, 6, [6, 10, 10, 6]), (5, 0, [5, 9, 9, 9]), (0, 2, [10] * 3 + [2])]
+)
+def test_stages_with_layers_of_their_own_are_played_so(host: Host, first: int, last: int, expected: list[int]) -> None:
+    made = predicted(host, devices=4, pp=4, first_layers=first, last_layers=last, global_batch=16)
+    out = made.case.program.evaluate(made.case.complete(made.settings))
+    layers = [sum(name == "layer" for name in part) for part in _parts(made, 4)]
+    assert layers == expected
+    assert makespan(timeline(made)) == pytest.approx(float(out["step_time"]), rel=0.06)
 
 
 def test_what_cannot_be_played_is_one_line(host: Host) -> None:
