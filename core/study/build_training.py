@@ -19,13 +19,13 @@ from ..algebra.compile import Builder
 from ..algebra.cost import Exposed, Node, Sequence, TreeCompiler
 from ..algebra.functions import functions
 from ..algebra.symbols import symbol, unit_symbol
-from ..model.axes import BATCH, CONTEXT, HIDDEN, QUERY, Tensor, axis
+from ..model.axes import BATCH, CONTEXT, QUERY
 from ..model.blocks import BlockCost, Setting, WeightShare, block_cost
 from ..model.collectives import collective_node
 from ..model.graph import Block
 from ..model.memory import Ledger, Row, compile_ledgers
 from ..model.mesh import Mesh
-from ..model.phase import Phase, elements, ordered, stored_layout, width
+from ..model.phase import Phase, ordered, width
 from ..model.pricing import EXPOSED, work_leaf
 from ..model.stages import Stage, candidate_stages, kinds, whole_model
 from ..model.work import Collective, Work

@@ -283,8 +283,9 @@ class DualPipeV(_Folded):
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         if stages == 1:
-            both = (("forward", 0), ("forward", 1), ("backward", 1), ("backward", 0))
-            return tuple(Pass(way, m, part) for m in range(micro_batches) for way, part in both)
+            forward = [Pass("forward", m, part) for m in range(micro_batches) for part in (0, 1)]
+            backward = [Pass("backward", m, part) for m in range(micro_batches) for part in (1, 0)]
+            return tuple(one for i in range(0, len(forward), 2) for one in (*forward[i : i + 2], *backward[i : i + 2]))
         return tuple(two_ways(stage, stages, 2 * stages, micro_batches))
 
 

@@ -139,7 +139,7 @@ class PipelineParallel(Strategy):
             layers = f"each of the {parts} parts of a stage needs at least one layer"
         if given:
             layers = "with so many layers on the first or the last stage, every other one needs at least one"
-        found = (at_most(("pp", parts), "layers_total", layers, "pp", len(given) - sum(given)),)
+        found: tuple[Constraint, ...] = (at_most(("pp", parts), "layers_total", layers, "pp", len(given) - sum(given)),)
         if isinstance(schedule, Interleaved):
             found += (divides("pp", "micro_batches", "interleaved, pp must divide the number of micro-batches"),)
         return found + _MICRO_BATCHES.get(schedule.name, ())
