@@ -15,8 +15,8 @@ from .axes import BATCH, CONTEXT, QUERY, Tensor
 from .layout import Layout, local_extent
 from .ops import Attention
 from .pairs import attention_pairs
-from .phase import width
-from .work import Direction, Work
+from .phase import ordered, width
+from .work import Collective, Direction, Work
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -69,6 +69,36 @@ def attention_work(
         "query": query / shards, "context": kv_tokens, "head_dim": phase.extent(op.q.axes[-1]),
     }  # fmt: skip
     return Work(op.name, direction, "attention", flops * FLOP, model * FLOP, reads, writes, shape, "attention")
+
+
+def exchanged(placer: Placer, op: Attention, tensors: tuple[Tensor, ...], direction: Direction) -> list[Layout]:
+    """The tensors split by heads where a strategy swaps that for queries, each after an all-to-all; empty if none does.
+
+    What a device has of them stays the same, unless there are fewer heads than devices: then some get the same ones.
+    Source: Jacobs et al., DeepSpeed Ulysses, arXiv:2309.14509, section 3.
+    """
+    queries = placer.stored(op.q)[QUERY]
+    atoms = frozenset(queries) & placer.rules.swapped_atoms(placer.mesh)
+    if not atoms:
+        return []
+    found = []
+    for tensor in tensors:
+        stored = placer.stored(tensor)
+        role = tensor.axes[2].role
+        layout = stored.without(atoms).with_axis(role, (*stored[role], *ordered(atoms, placer.mesh)))
+        exchange_back(placer, op, tensor, layout, direction)
+        found.append(layout)
+    return found
+
+
+def exchange_back(placer: Placer, op: Attention, tensor: Tensor, layout: Layout, direction: Direction) -> None:
+    """The all-to-all between a tensor split by heads as ``layout`` says and split by queries, either way."""
+    atoms = placer.rules.swapped_atoms(placer.mesh) & layout.atoms()
+    name = tensor.name if direction == "forward" else f"d({tensor.name})"
+    placer.steps.append(
+        Collective("all_to_all", name, op.name, direction, ordered(atoms, placer.mesh), placer.count(tensor, layout),
+                   tensor.format)
+    )  # fmt: skip
 
 
 def context_bytes(placer: Placer, tensor: Tensor, layout: Layout, tokens: Expr) -> Expr:

@@ -14,7 +14,7 @@ import sympy
 from attrs import frozen
 
 from ..algebra.symbols import unit_symbol
-from .attention import attention_work
+from .attention import attention_work, exchange_back
 from .axes import BATCH, EXPERTS, QUERY, ROUTED, Tensor, Weight
 from .latent import latent_gradient
 from .layout import Layout
@@ -199,6 +199,16 @@ class BackwardPlacer(Placer):
         """dq where q is; dk and dv over the whole context, partial over atoms that split the queries."""
         q, k, v, out = (use.layouts[t.name] for t in (op.q, op.k, op.v, op.out))
         self.gather_gradient(op.out, use)
+        swapped = self.rules.swapped_atoms(self.mesh) & q.atoms()
+        if swapped:  # saved as the core read them; their gradients go back to where their tokens are
+            exchange_back(self, op, op.out, out, "input gradient")
+            self.steps.append(attention_work(self, op, q, k, v, out, "input gradient"))
+            for tensor, layout in ((op.q, q), (op.k, k), (op.v, v)):
+                exchange_back(self, op, tensor, layout, "input gradient")
+                self.contribute(tensor, self.placed.stored[tensor.name], frozenset())
+            if op.sinks is not None:
+                self.weight(op.sinks, self.weight_layout(op.sinks), self.row_atoms(op.q, self.layout[op.q.name]))
+            return
         for tensor, layout in ((op.k, k), (op.v, v)):
             self.refetch(tensor, layout, op.name)
         self.steps.append(attention_work(self, op, q, k, v, out, "input gradient"))

@@ -123,16 +123,16 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, recompute: Recom
     gathers, more = _sharded_weights(weights)
 
     def node(name: str, what: list[Step], transfers: list[Collective]) -> Node:
-        tree = steps_node(name, what, setting.family, setting.mesh, setting.network, phase.name)
-        tree = tree if isinstance(tree, Sequence) else Sequence(name, (tree,), tags={"phase": phase.name})
-        if not phase.training:  # an engine launches its steps as a graph, and keeps its weights whole
-            return tree
-        moved = (
-            steps_node("weights", transfers, setting.family, setting.mesh, setting.network, phase.name)
-            if transfers
-            else None
-        )
-        return beside(name, tree, moved, phase.name)
+        def priced(name: str, steps: Iterable[Step]) -> Sequence:
+            tree = steps_node(name, steps, setting.family, setting.mesh, setting.network, phase.name)
+            return tree if isinstance(tree, Sequence) else Sequence(name, (tree,), tags={"phase": phase.name})
+
+        waited, hidden = _apart(what, setting)
+        moved = {kinds: priced("transfers", steps) for kinds, steps in hidden.items()}
+        if transfers:
+            moved["weights"] = priced("weights", transfers)
+        # An engine launches its steps as a graph.
+        return beside(name, priced(name, waited), moved, phase.name, launched=phase.training)
 
     def half(name: str, steps: list[Step], own: bool) -> Node | None:
         mine = [step for step in steps if (step.direction == "weight gradient") == own]
@@ -161,6 +161,24 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, recompute: Recom
         inputs,
         own,
     )
+
+
+def _apart(steps: Iterable[Step], setting: Setting) -> tuple[list[Step], dict[str, list[Collective]]]:
+    """Steps in order, and the transfers that a strategy has run beside computation, by the kinds of work they run
+    beside ("" for all)."""
+    rules, mesh = setting.rules, setting.mesh
+    waited: list[Step] = []
+    hidden: dict[str, list[Collective]] = {}
+    for step in steps:
+        rule = next(
+            (r for r in rules.beside if isinstance(step, Collective) and set(step.atoms) <= set(mesh.view(r.over))),
+            None,
+        )
+        if rule is None or not isinstance(step, Collective):
+            waited.append(step)
+        else:
+            hidden.setdefault(" ".join(rule.work), []).append(step)
+    return waited, hidden
 
 
 def kept_bytes(placed: Placed, recomputed: frozenset[str]) -> Expr:

@@ -61,14 +61,38 @@ class Store:
 
 
 @frozen
+class Swap:
+    """In the attention core what is split along ``query`` over ``over`` is split along heads instead: an all-to-all of
+    queries, keys and values before it, and one of its output after."""
+
+    over: str
+
+
+@frozen
+class Beside:
+    """Transfers inside a layer over mesh dimension ``over`` run beside computation, and do not wait.
+
+    ``work``: the kinds of work of the same pass that they run beside (gemm, attention); empty: all of the pass, that of
+    another micro-batch.
+    """
+
+    over: str
+    work: tuple[str, ...] = ()
+
+
+@frozen
 class Rules:
-    """All splits and stores of one strategy, or of several put together."""
+    """All that one strategy states, or several put together."""
 
     splits: tuple[Split, ...] = ()
     stores: tuple[Store, ...] = ()
+    swaps: tuple[Swap, ...] = ()
+    beside: tuple[Beside, ...] = ()
 
     def __add__(self, other: Rules) -> Rules:
-        return Rules(self.splits + other.splits, self.stores + other.stores)
+        return Rules(
+            self.splits + other.splits, self.stores + other.stores, self.swaps + other.swaps, self.beside + other.beside
+        )
 
     def checked(self) -> Rules:
         """These rules, or an error where an axis or kind is unknown, or an axis is split twice over one dimension."""
@@ -86,6 +110,10 @@ class Rules:
             if store.axis not in ROLES:
                 raise PluginError(f"store along unknown axis {store.axis!r}; known: {', '.join(ROLES)}")
         return self
+
+    def swapped_atoms(self, mesh: Mesh) -> frozenset[str]:
+        """The atoms along which the attention core is split by heads instead of queries."""
+        return frozenset(a for swap in self.swaps for a in mesh.view(swap.over))
 
     def split_atoms(self, role: str, mesh: Mesh) -> tuple[str, ...]:
         """The atoms over which work along ``role`` is split."""

@@ -73,7 +73,7 @@ class Mesh:
         f = functions()
         own = sorted((d for d in dimensions if not d.lenders), key=lambda d: d.order)
         borrowing = [d for d in dimensions if d.lenders]
-        known = {d.name for d in own}
+        known, places = {d.name for d in own}, {d.name: d.order for d in own}
         pieces: dict[str, list[tuple[str, Expr]]] = {d.name: [(d.name, symbol(d.name))] for d in own}
         views: dict[str, list[str]] = {}
         for dimension in borrowing:
@@ -84,7 +84,7 @@ class Mesh:
                     "none of them is in use"
                 )
             wanted = symbol(dimension.name)
-            taken: list[str] = []
+            taken: list[tuple[int, str]] = []
             for index, lender in enumerate(lenders):
                 whole = symbol(lender)
                 if len(pieces[lender]) > 1:
@@ -95,10 +95,11 @@ class Mesh:
                 part = wanted if last else f.fmin(wanted, whole)
                 wanted = wanted / part
                 lent, rest = (f"{lender}.{dimension.name}", part), (f"{lender}.rest", whole / part)
-                # What is kept of the last lender stays innermost (expert tensor parallelism beside its neighbours).
-                pieces[lender] = [rest, lent] if last and len(lenders) > 1 else [lent, rest]
-                taken.append(lent[0])
-            views[dimension.name] = taken[::-1]
+                # What is kept of an inner lender stays innermost (expert tensor parallelism beside its neighbours).
+                inner = last and places[lender] < places[lenders[0]]
+                pieces[lender] = [rest, lent] if inner else [lent, rest]
+                taken.append((places[lender], lent[0]))
+            views[dimension.name] = [name for _, name in sorted(taken)]
         atoms: dict[str, Atom] = {}
         stride: Expr = _one()
         for dimension in own:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import sympy
 
 from ..algebra.symbols import symbol, unit_symbol
-from .attention import attention_work
+from .attention import attention_work, exchange_back, exchanged
 from .axes import BATCH, EXPERTS, QUERY, ROUTED, Axis, Tensor, Weight
 from .graph import Block
 from .latent import latent_work
@@ -89,16 +89,9 @@ class Placer:
         if last is not None:
             self.settle(last, self.block.ops[-1].name)
         return Placed(
-            self.block,
-            self.phase,
-            self.mesh,
-            self.rules,
-            tuple(self.steps),
-            by_op,
-            tuple(self.uses),
-            dict(self.layout),
-            dict(self.tensors),
-        )
+            self.block, self.phase, self.mesh, self.rules, tuple(self.steps), by_op, tuple(self.uses),
+            dict(self.layout), dict(self.tensors),
+        )  # fmt: skip
 
     # What each kind of operation does to layouts.
 
@@ -254,11 +247,14 @@ class Placer:
         """Queries stay where they are; keys and values are used over the whole context."""
         for tensor in op.reads:
             self.settle(tensor, op.name)
-        q = self.stored(op.q)
-        k, v = (self.whole_context(t, op.name) for t in (op.k, op.v))
+        by_heads = exchanged(self, op, (op.q, op.k, op.v), "forward")
+        q, k, v = by_heads or (self.stored(op.q), *(self.whole_context(t, op.name) for t in (op.k, op.v)))
         out = Layout({r: q[r] for r in q.over if r in op.out.roles})
         self.steps.append(attention_work(self, op, q, k, v, out, "forward"))
         self.uses.append(Use(op, {op.q.name: q, op.k.name: k, op.v.name: v, op.out.name: out}, frozenset()))
+        if by_heads:
+            exchange_back(self, op, op.out, out, "forward")
+            out = self.stored(op.q).only(op.out.roles)
         self.write(op.out, out)
 
     def whole_context(self, tensor: Tensor, op: str) -> Layout:

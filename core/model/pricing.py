@@ -5,7 +5,7 @@ Floor: model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import sympy
 
@@ -71,19 +71,32 @@ def steps_node(
     return Sequence(name, nodes, tags={"phase": phase})
 
 
-def beside(name: str, device: Sequence, transfers: Node | None, phase: str) -> Node:
-    """A pass of a block over one device, with what runs beside it as far as it shows: ``transfers`` of its weights and
-    their gradients, and the host, which launches the kernels of each operation of ``device`` ahead of it.
+def beside(name: str, device: Sequence, moved: Mapping[str, Sequence], phase: str, *, launched: bool) -> Sequence:
+    """A pass of a block over one device, with what runs beside it as far as it shows.
 
-    Before the first block of a step nothing can hide its transfers; that one is not told apart.
+    ``moved``: kinds of work → transfers that run beside these ("gemm", "attention", several with spaces between them;
+    "" for all of the pass, "weights" for all as well: those of its weights and their gradients); ``launched``: the host
+    launches the kernels of each operation of ``device`` ahead of it. What runs beside the whole pass runs one after the
+    other: it shares the links. Before the first block of a step nothing can hide its transfers; that one is not told
+    apart.
     """
     tags = {"phase": phase}
-    launches = Leaf(
-        "host", LAUNCHES, {"launches": sympy.Integer(len(device.parts)), "launch_time": symbol("launch_time")},
-        tags={**tags, "kind": "host"},
-    )  # fmt: skip
     parts = list(device.parts)
-    if transfers is not None:
-        parts.append(Exposed("weights, not hidden", transfers, device, EXPOSED, tags=tags))
-    parts.append(Exposed("launches, not hidden", launches, device, LAUNCH_EXPOSED, tags=tags))
-    return Sequence(name, tuple(parts), tags=tags)
+    for kinds, transfers in moved.items():
+        works = tuple(n for n in device.parts if n.tags.get("kind") in kinds.split())
+        if kinds in ("", "weights"):
+            continue
+        behind = Sequence(kinds, works, tags=tags)
+        parts += [Exposed("transfers, not hidden", transfers, behind, EXPOSED, tags=tags)] if works else transfers.parts
+    whole = [moved[kinds] for kinds in ("", "weights") if kinds in moved]
+    if whole:
+        label = "weights, not hidden" if "" not in moved else "transfers, not hidden"
+        transfers = whole[0] if len(whole) == 1 else Sequence("transfers", tuple(whole), tags=tags)
+        parts.append(Exposed(label, transfers, device, EXPOSED, tags=tags))
+    if launched:
+        launches = Leaf(
+            "host", LAUNCHES, {"launches": sympy.Integer(len(device.parts)), "launch_time": symbol("launch_time")},
+            tags={**tags, "kind": "host"},
+        )  # fmt: skip
+        parts.append(Exposed("launches, not hidden", launches, device, LAUNCH_EXPOSED, tags=tags))
+    return device if len(parts) == len(device.parts) else Sequence(name, tuple(parts), tags=tags)

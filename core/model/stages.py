@@ -36,7 +36,7 @@ class Stage:
     embedding: Expr
     output: Expr
     layers: tuple[tuple[Block, Expr], ...]
-    copies: Expr = sympy.Integer(1)
+    copies: Expr = sympy.S.One
 
 
 def layer_total(graph: ModelGraph) -> Expr:

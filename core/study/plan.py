@@ -47,7 +47,7 @@ class Plan:
     @property
     def dimensions(self) -> tuple[Dimension, ...]:
         """The mesh dimensions of all strategies, inner first."""
-        return tuple(sorted((d for s in self.strategies for d in s.dimensions), key=lambda d: d.order))
+        return tuple(sorted((d for s in self.strategies for d in s.mesh(self.options)), key=lambda d: d.order))
 
     @property
     def constraints(self) -> tuple[Constraint, ...]:

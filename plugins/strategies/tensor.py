@@ -11,7 +11,7 @@ from typing import Any
 
 from slipstick.core.host.hookspecs import hookimpl
 from slipstick.core.model.interfaces.strategy import Constraint, Option, Strategy, divides
-from slipstick.core.model.layout import Distribution, Rules, Split, Store
+from slipstick.core.model.layout import Beside, Distribution, Rules, Split, Store
 from slipstick.core.model.mesh import Dimension
 
 
@@ -27,7 +27,9 @@ class TensorParallel(Strategy):
             default=True,
             tasks=("train",),
         ),
-    )
+        Option("tp_overlap", "run its collectives beside matrix products (ring exchange, asynchronous)", False,
+               tasks=("train",)),
+    )  # fmt: skip
 
     def rules(self, options: Mapping[str, Any]) -> Rules:
         splits = (
@@ -37,7 +39,8 @@ class TensorParallel(Strategy):
             Split("vocab", "tp"),
         )
         stores = (Store("stream", "query", "tp"),) if options.get("sequence_parallel") else ()
-        return Rules(splits, stores)
+        beside = (Beside("tp", ("gemm", "grouped_gemm")),) if options.get("tp_overlap") else ()
+        return Rules(splits, stores, beside=beside)
 
     def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
         return (

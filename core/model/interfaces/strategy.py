@@ -171,6 +171,10 @@ class Strategy(ABC):
     options: ClassVar[tuple[Option, ...]] = ()
     tasks: ClassVar[tuple[str, ...]] = ("train", "serve")
 
+    def mesh(self, options: Mapping[str, Any]) -> tuple[Dimension, ...]:
+        """The dimensions under the given option values: those of the class, which may lie or borrow otherwise."""
+        return self.dimensions
+
     @abstractmethod
     def rules(self, options: Mapping[str, Any]) -> Rules:
         """The splits and stores under the given option values (each option of this strategy is present)."""
