@@ -168,6 +168,7 @@ def _core() -> None:
         ("weight_width", "w_w", "bytes of one weight element"),
         ("activation_width", "w_a", "bytes of one activation element"),
         ("gradient_width", "w_g", "bytes of one gradient element"),
+        ("gradient_copy_width", "w_{g'}", "bytes of what is kept of a gradient element beside that"),
         ("master_width", "w_m", "bytes of one master weight element"),
         ("moment_width", "w_o", "bytes of the optimizer moments of one element, all moments together"),
         ("cache_width", "w_c", "bytes of one element of the key-value cache"),

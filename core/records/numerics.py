@@ -57,7 +57,7 @@ _RATES: dict[str, tuple[str, ...]] = {
 class Numerics:
     """Widths by role [B], and the number format whose rate each engine runs at.
 
-    ``widths``: weight, expert, high, activation, cache, gradient, master, moment, mask, wide;
+    ``widths``: weight, expert, high, activation, cache, gradient, gradient_copy, master, moment, mask, wide;
     ``engines``: gemm, expert, high, attention, vector → format; ``title`` is printed with every answer.
     """
 
@@ -94,7 +94,7 @@ TRAINING: dict[str, Numerics] = {
         title,
         {
             "weight": width, "expert": width, "high": width, "activation": width, "cache": width,
-            "gradient": 4.0, "master": master, "moment": 8.0, "mask": 1.0, "wide": 4.0,
+            "gradient": 4.0, "gradient_copy": 0.0, "master": master, "moment": 8.0, "mask": 1.0, "wide": 4.0,
         },
         {"gemm": gemm, "expert": gemm, "high": high, "attention": high, "vector": "fp32"},
     )
@@ -111,9 +111,13 @@ TRAINING: dict[str, Numerics] = {
 """Training recipes. Adam keeps two FP32 moments (8 B); gradients accumulate in FP32, as Megatron-LM does."""
 
 
-GRADIENTS: dict[str, tuple[float, str]] = {"fp32": (4.0, ""), "16bit": (2.0, "gradients in 16 bits")}
-"""What gradients are kept and added up in → bytes, and what an answer says of it. DeepSpeed's FP16 optimizer keeps them
-in 16 bits."""
+GRADIENTS: dict[str, tuple[float, float, str]] = {
+    "fp32": (4.0, 0.0, ""), "16bit": (2.0, 0.0, "gradients in 16 bits"),
+    "both": (4.0, 2.0, "gradients in FP32 beside those in 16 bits"),
+}  # fmt: skip
+"""What gradients are kept and added up in → bytes, bytes of a copy kept beside them, and what an answer says of it.
+DeepSpeed's FP16 optimizer keeps them in 16 bits; its BF16 optimizer adds them up in FP32 and keeps those in 16 bits that
+the backward pass made (deepspeed/runtime/bf16_optimizer.py)."""
 
 MOMENTS: dict[str, tuple[float, str]] = {
     "fp32": (8.0, ""), "bf16": (4.0, "Adam's moments in BF16"),
@@ -131,11 +135,11 @@ def training_numerics(name: str, gradients: str = "fp32", moments: str = "fp32")
         if given not in known:
             raise unknown(what, given, known)
     recipe = TRAINING[name]
-    (gradient, told), (moment, more) = GRADIENTS[gradients], MOMENTS[moments]
+    (gradient, copied, told), (moment, more) = GRADIENTS[gradients], MOMENTS[moments]
     title = recipe.title.replace(" and gradients", "") if told else recipe.title
     return evolve(
         recipe, title=", ".join(filter(None, (title, told, more))),
-        widths={**recipe.widths, "gradient": gradient, "moment": moment},
+        widths={**recipe.widths, "gradient": gradient, "gradient_copy": copied, "moment": moment},
     )  # fmt: skip
 
 
@@ -165,7 +169,7 @@ def serving_numerics(precision: str, cache: str, quantization: Mapping[str, str]
         title,
         {
             "weight": WIDTHS[weight], "expert": WIDTHS[expert], "high": WIDTHS[base], "activation": WIDTHS[base],
-            "cache": WIDTHS[kept], "gradient": 0.0, "master": 0.0, "moment": 0.0, "mask": 1.0, "wide": 4.0,
+            "cache": WIDTHS[kept], "gradient": 0.0, "gradient_copy": 0.0, "master": 0.0, "moment": 0.0, "mask": 1.0, "wide": 4.0,
         },
         {"gemm": weight, "expert": expert, "high": base, "attention": base, "vector": "fp32"},
     )  # fmt: skip

@@ -320,10 +320,10 @@ def _ledger(
     def over(pick: Callable[[WeightShare], Expr]) -> Expr:
         return weights_over_stage(stage, costs, embedding, output, pick)
 
-    state = width("master") + width("moment")
+    state, gradient = width("master") + width("moment"), width("gradient") + width("gradient_copy")
     rows = (
         Row("weights", over(lambda w: stored_weights(w, mesh))),
-        Row("gradients", over(lambda w: w.elements * width("gradient") / mesh.degree(w.flat_gradient))),
+        Row("gradients", over(lambda w: w.elements * gradient / mesh.degree(w.flat_gradient))),
         Row("optimizer", over(lambda w: w.elements * state / mesh.degree(w.flat_optimizer))),
         Row("activations", in_flight * over_stage(stage, costs, embedding, output, lambda c: c.saved), ("compute",)),
         Row(

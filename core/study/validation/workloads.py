@@ -62,8 +62,8 @@ def training(
     chosen = number_format("train", text, point.model, infos)
     if chosen is not None:
         wanted["precision"] = chosen
-    if chosen == "fp16" and "fp16_gradients" in said:
-        wanted["gradients"] = said["fp16_gradients"]
+    if f"{chosen}_gradients" in said:
+        wanted["gradients"] = said[f"{chosen}_gradients"]
     if "attention" in said:
         wanted["attention"] = said["attention"]
     if "dispatch" in said and "dispatch" in infos and "experts" in graph.sizes:

@@ -36,7 +36,7 @@ from slipstick.plugins.strategies.tensor import TensorParallel
 h, a, s, V, L, t = (symbol(name) for name in ("hidden", "heads", "sequence", "vocab", "layers", "tp"))
 b, B = symbol("micro_batch"), symbol("global_batch")
 GPT = {"head_dim": h / a, "kv_heads": a, "ffn": 4 * h, "positions": s, "FLOP": 1, "activation_width": 2,
-       "mask_width": 1, "weight_width": 1, "high_width": 1, "gradient_width": 1,
+       "mask_width": 1, "weight_width": 1, "high_width": 1, "gradient_width": 1, "gradient_copy_width": 0,
        **{name: sympy.nsimplify(value) for name, value in NEUTRAL.items()}}  # fmt: skip
 """A GPT block in terms of h, a, s, V and L; activations of two bytes, the rest counted in elements."""
 

@@ -149,14 +149,16 @@ def test_what_runs_in_sixteen_bits_anyway_is_not(plain: str) -> None:
 
 def test_gradients_and_moments_have_formats_of_their_own() -> None:
     """Bytes of a weight, its gradient, master copy and moments: 18 with all in FP32, 10 with DeepSpeed's and 8 bits."""
-    for gradients, moments, expected in (("fp32", "fp32", 18.0), ("16bit", "fp32", 16.0), ("16bit", "8bit", 10.0)):
+    for gradients, moments, expected in (
+        ("fp32", "fp32", 18.0), ("16bit", "fp32", 16.0), ("16bit", "8bit", 10.0), ("both", "fp32", 20.0),
+    ):
         recipe = training_numerics("bf16", gradients, moments)
-        total = sum(recipe.widths[role] for role in ("weight", "gradient", "master", "moment"))
+        total = sum(recipe.widths[role] for role in ("weight", "gradient", "gradient_copy", "master", "moment"))
         assert total == pytest.approx(expected, abs=0.01)
     assert training_numerics("fp16", "16bit").title == "FP16 with FP32 master weights, gradients in 16 bits"
     assert "moments in BF16" in training_numerics("bf16", "fp32", "bf16").title
     assert training_numerics("bf16") == TRAINING["bf16"]
-    for name, (width, _) in {**GRADIENTS, **MOMENTS}.items():
+    for name, (width, *_) in {**GRADIENTS, **MOMENTS}.items():
         if name != "fp32":
             assert f"`{name}`" in PAGE or f"--gradients {name}" in PAGE or f"--optimizer-states` `{name}`" in PAGE
             assert f"{width:.10g} bytes" in PAGE or f"in {width:.10g}" in PAGE
