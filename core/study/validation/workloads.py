@@ -58,6 +58,11 @@ def training(
             wanted[option] = whole(interleave, "interleave")
         else:
             notes.append(f"{interleave:g} stages a device, interleaved: predicted as 1F1B without")
+    if "ends" in said and pp > 1 and {"first_layers", "last_layers"} <= infos.keys():
+        each, more = divmod(graph.layers + 2, pp)
+        if more:
+            raise Skipped(f"{graph.layers + 2} layers, embedding and output counted, are not dealt out to {pp} stages")
+        wanted |= {"first_layers": each - 1, "last_layers": each - 1}
     text = str(setting.get("precision", ""))
     chosen = number_format("train", text, point.model, infos)
     if chosen is not None:
