@@ -329,14 +329,17 @@ def backward(placed: Placed) -> Backward:
     return BackwardPlacer(placed).derive()
 
 
-def saved_tensors(placed: Placed, recomputed: frozenset[str] = frozenset()) -> Mapping[str, Tensor]:
+def saved_tensors(
+    placed: Placed, recomputed: frozenset[str] = frozenset(), dropped: frozenset[str] = frozenset()
+) -> Mapping[str, Tensor]:
     """Distinct tensors kept from forward to backward, by name.
 
     What operations named in ``recomputed`` write is not kept for them, only what they read from outside; every other
     operation keeps what its backward pass needs: latent attention the keys and values that it expanded, attention that
-    is not fused its probabilities.
+    is not fused its probabilities. What those in ``dropped`` write nobody keeps: it is made again before it is read.
     """
     written = {t.name for use in placed.uses if use.op.name in recomputed for t in use.op.writes}
+    gone = {t.name for use in placed.uses if use.op.name in dropped for t in use.op.writes}
     kept: dict[str, Tensor] = {}
     for use in placed.uses:
         op = use.op
@@ -348,7 +351,7 @@ def saved_tensors(placed: Placed, recomputed: frozenset[str] = frozenset()) -> M
                 needs.extend(op.expanded)
             if not placed.phase.fused_attention and isinstance(op, (Attention, LatentAttention)):
                 needs.extend(probabilities(op))
-        kept.update({t.name: t for t in needs})
+        kept.update({t.name: t for t in needs if t.name not in gone})
     return kept
 
 

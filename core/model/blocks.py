@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 import sympy
-from attrs import frozen
+from attrs import evolve, frozen
 
-from ..algebra.cost import Node, Sequence
+from ..algebra.cost import Node, Repeat, Sequence
 from ..algebra.functions import functions
-from .axes import FLAT, Weight
+from .axes import FLAT, VOCAB, Weight
 from .backward import Backward, backward, saved_tensors
 from .collectives import Network
 from .graph import Block, cached
@@ -34,17 +34,44 @@ RECOMPUTE: tuple[Recompute, ...] = ("none", "selective", "full")
 
 
 @frozen
+class Recomputation:
+    """What the backward pass computes again.
+
+    ``mode``: nothing, the attention core, or whole layers; ``named``: further operations by name, whose outputs nobody
+    keeps; ``share``: of the layers of a stage, those that are computed again (whole ones only; None for all);
+    ``group``: layers between two inputs that are kept.
+    """
+
+    mode: Recompute = "none"
+    named: frozenset[str] = frozenset()
+    share: Expr | None = None
+    group: int = 1
+
+    def ops(self, block: Block) -> frozenset[str]:
+        """Names of a block's operations that run again."""
+        if self.mode == "full":
+            return frozenset(op.name for op in block.ops)
+        core = (op.name for op in block.ops if isinstance(op, (Attention, LatentAttention)))
+        return frozenset(core if self.mode == "selective" else ()) | self.dropped(block)
+
+    def dropped(self, block: Block) -> frozenset[str]:
+        """Of these the ones whose outputs are not kept for operations that read them either."""
+        return frozenset(op.name for op in block.ops if op.name in self.named)
+
+
+@frozen
 class Setting:
     """Everything the law needs besides the block: rules and mesh, prices and network, and the choices of a run.
 
-    ``halves``: the backward pass is made in two passes, gradients of activations first, those of weights later.
+    ``again``: what backward passes compute again; ``halves``: the backward pass is made in two passes, gradients of
+    activations first, those of weights later.
     """
 
     rules: Rules
     mesh: Mesh
     family: KernelFamily
     network: Network
-    recompute: Recompute = "none"
+    again: Recomputation = Recomputation()
     halves: bool = False
 
 
@@ -89,78 +116,86 @@ class BlockCost:
     gradients: Node | None = None
 
 
-def recomputed_ops(block: Block, mode: Recompute) -> frozenset[str]:
-    """Names of the operations that the backward pass runs again."""
-    if mode == "full":
-        return frozenset(op.name for op in block.ops)
-    if mode == "selective":
-        return frozenset(op.name for op in block.ops if isinstance(op, (Attention, LatentAttention)))
-    return frozenset()
-
-
-def block_cost(block: Block, phase: Phase, setting: Setting, *, recompute: Recompute | None = None) -> BlockCost:
+def block_cost(block: Block, phase: Phase, setting: Setting, *, again: Recomputation | None = None) -> BlockCost:
     """Place, derive and price one block."""
     placed = Placer(block, phase, setting.rules, setting.mesh).place()
     steps = list(placed.steps)
-    again: list[Step] = []
+    rerun: list[Step] = []
     back: Backward | None = None
     saved: Expr = sympy.Integer(0)
     names = frozenset(weight.name for weight in block.weights())
     if phase.cached:  # what a cache keeps is no working set: it has a row of its own
         names |= {tensor.name for op in block.ops for tensor in cached(op)}
     working = _working(placed.steps, names)
-    mode = setting.recompute if recompute is None else recompute
+    plan = setting.again if again is None else again
     if phase.training:
-        ops = recomputed_ops(block, mode)
         back = backward(placed)
-        again = [step for op in block.ops if op.name in ops for step in placed.by_op[op.name]]
-        saved = kept_bytes(placed, ops)
+        names_again = plan.ops(block)
+        rerun = [step for op in block.ops if op.name in names_again for step in placed.by_op[op.name]]
+        saved = kept_bytes(placed, names_again, plan.dropped(block))
         working = _working(back.steps, names)
-        if mode == "full":
-            working = working + kept_bytes(placed, frozenset())
+        if plan.mode == "full":
+            every = kept_bytes(placed, frozenset())
+            working = working + plan.group * every
+            saved = saved / plan.group
+            if plan.share is not None:
+                saved = plan.share * saved + (1 - plan.share) * every
     gradients = {g.weight: g for g in back.gradients} if back else {}
     weights = weight_shares(block, placed, setting, gradients)
     gathers, more = _sharded_weights(weights)
 
-    def node(name: str, what: list[Step], transfers: list[Collective]) -> Node:
-        def priced(name: str, steps: Iterable[Step]) -> Sequence:
-            tree = steps_node(name, steps, setting.family, setting.mesh, setting.network, phase.name)
-            return tree if isinstance(tree, Sequence) else Sequence(name, (tree,), tags={"phase": phase.name})
+    def priced(name: str, steps: Iterable[Step]) -> Sequence:
+        tree = steps_node(name, steps, setting.family, setting.mesh, setting.network, phase.name)
+        return tree if isinstance(tree, Sequence) else Sequence(name, (tree,), tags={"phase": phase.name})
 
+    def node(name: str, what: list[Step], transfers: list[Collective], first: Sequence | None = None) -> Node:
+        """A pass of the block; ``first``: what only some layers do before it."""
         waited, hidden = _apart(what, setting)
         moved = {kinds: priced("transfers", steps) for kinds, steps in hidden.items()}
         if transfers:
             moved["weights"] = priced("weights", transfers)
+        tree = priced(name, waited)
+        launches: Expr = sympy.Integer(len(tree.parts))
+        if first is not None and plan.share is not None:
+            launches = launches + plan.share * len(first.parts)
+            tree = Sequence(name, (Repeat("layers computed again", plan.share, first), *tree.parts), tags=tree.tags)
         # An engine launches its steps as a graph.
-        return beside(name, priced(name, waited), moved, phase.name, launched=phase.training)
+        return beside(name, tree, moved, phase.name, launches if phase.training else None)
 
-    def half(name: str, steps: list[Step], own: bool) -> Node | None:
+    def half(name: str, steps: list[Step], own: bool, first: Sequence | None = None) -> Node | None:
         mine = [step for step in steps if (step.direction == "weight gradient") == own]
         moved = [step for step in more if (step.direction == "weight gradient") == own]
-        return node(f"{block.name} backward, {name}", mine, moved) if mine else None
+        return node(f"{block.name} backward, {name}", mine, moved, first) if mine else None
 
-    late: list[Step] = [*again, *back.steps] if back else []
-    inputs, own = (half("inputs", late, False), half("weights", late, True)) if setting.halves else (None, None)
+    some = priced("computed again", rerun) if rerun and plan.share is not None else None
+    late: list[Step] = [*([] if some else rerun), *back.steps] if back else []
+    inputs, own = None, None
     backwards: Node | None = None
     if back and setting.halves:
+        inputs, own = half("inputs", late, False, some), half("weights", late, True)
         backwards = Sequence(f"{block.name} backward", tuple(n for n in (inputs, own) if n is not None))
     elif back:
-        backwards = node(f"{block.name} backward", late, more)
-    everything = [*placed.steps, *again, *(back.steps if back else ())]
-    useful = [*placed.steps, *(back.steps if back else ())]
+        backwards = node(f"{block.name} backward", late, more, some)
+    useful = sympy.Add(*(w.model_flops for w in _works([*placed.steps, *(back.steps if back else ())])))
+    more_flops = sympy.Add(*(w.model_flops for w in _works(rerun))) * (1 if plan.share is None else plan.share)
     return BlockCost(
-        block,
-        placed,
-        node(f"{block.name} forward", steps, gathers),
-        backwards,
-        saved,
-        working,
-        weights,
-        sympy.Add(*(w.model_flops for w in _works(useful))),
-        sympy.Add(*(w.model_flops for w in _works(everything))),
-        inputs,
-        own,
-    )
+        block, placed, node(f"{block.name} forward", steps, gathers), backwards, saved, working, weights, useful,
+        useful + more_flops, inputs, own,
+    )  # fmt: skip
+
+
+def in_chunks(output: BlockCost, chunks: int) -> BlockCost:
+    """The output block where so many parts of the tokens go through it one after the other, each with its gradients at
+    once: of logits and what the loss keeps of them only one part is there. The work is the same.
+
+    Source: Hsu et al., Liger Kernel, arXiv:2410.10989, section 3.2 (fused linear cross entropy).
+    """
+    if chunks == 1:
+        return output
+    placed = output.placed
+    wide = [t for t in saved_tensors(placed).values() if VOCAB in t.roles]
+    kept = sympy.Add(*(placed.elements(t, placed.stored[t.name]) * width(t.format) for t in wide))
+    return evolve(output, saved=output.saved - kept * (chunks - 1) / chunks, working=output.working / chunks)
 
 
 def _apart(steps: Iterable[Step], setting: Setting) -> tuple[list[Step], dict[str, list[Collective]]]:
@@ -181,10 +216,10 @@ def _apart(steps: Iterable[Step], setting: Setting) -> tuple[list[Step], dict[st
     return waited, hidden
 
 
-def kept_bytes(placed: Placed, recomputed: frozenset[str]) -> Expr:
+def kept_bytes(placed: Placed, recomputed: frozenset[str], dropped: frozenset[str] = frozenset()) -> Expr:
     """Bytes of the tensors kept for backward, each in its stored layout."""
     total: list[Expr] = []
-    for name, tensor in saved_tensors(placed, recomputed).items():
+    for name, tensor in saved_tensors(placed, recomputed, dropped).items():
         layout = placed.stored.get(name)
         if layout is None:  # what the attention core makes itself: split as the queries and heads are
             queries = next(u for u in placed.uses if u.op.name == name.rsplit(".", 1)[0])

@@ -6,8 +6,7 @@ Floor: model.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-
-import sympy
+from typing import TYPE_CHECKING
 
 from ..algebra.cost import Choice, Exposed, Leaf, Node, Sequence
 from ..algebra.formula import Formula
@@ -16,6 +15,9 @@ from .collectives import Network, collective_node
 from .interfaces.kernels import ENGINE_OF_SLOT, ENGINES_APART, KernelFamily, parameter_symbol
 from .mesh import Mesh
 from .work import Alternatives, Collective, Step, Work, fused
+
+if TYPE_CHECKING:
+    from sympy import Expr
 
 EXPOSED, LAUNCH_EXPOSED = "exposed_share", "launch_exposed"
 """The symbols of the share of what could be hidden that shows nevertheless: of transfers, and of launches."""
@@ -71,14 +73,14 @@ def steps_node(
     return Sequence(name, nodes, tags={"phase": phase})
 
 
-def beside(name: str, device: Sequence, moved: Mapping[str, Sequence], phase: str, *, launched: bool) -> Sequence:
+def beside(name: str, device: Sequence, moved: Mapping[str, Sequence], phase: str, launched: Expr | None) -> Sequence:
     """A pass of a block over one device, with what runs beside it as far as it shows.
 
     ``moved``: kinds of work → transfers that run beside these ("gemm", "attention", several with spaces between them;
-    "" for all of the pass, "weights" for all as well: those of its weights and their gradients); ``launched``: the host
-    launches the kernels of each operation of ``device`` ahead of it. What runs beside the whole pass runs one after the
-    other: it shares the links. Before the first block of a step nothing can hide its transfers; that one is not told
-    apart.
+    "" for all of the pass, "weights" for all as well: those of its weights and their gradients); ``launched``:
+    operations of ``device`` whose kernels the host launches one by one ahead of it; None where it launches a graph.
+    What runs beside the whole pass runs one after the other: it shares the links. Before the first block of a step
+    nothing can hide its transfers; that one is not told apart.
     """
     tags = {"phase": phase}
     parts = list(device.parts)
@@ -93,9 +95,9 @@ def beside(name: str, device: Sequence, moved: Mapping[str, Sequence], phase: st
         label = "weights, not hidden" if "" not in moved else "transfers, not hidden"
         transfers = whole[0] if len(whole) == 1 else Sequence("transfers", tuple(whole), tags=tags)
         parts.append(Exposed(label, transfers, device, EXPOSED, tags=tags))
-    if launched:
+    if launched is not None:
         launches = Leaf(
-            "host", LAUNCHES, {"launches": sympy.Integer(len(device.parts)), "launch_time": symbol("launch_time")},
+            "host", LAUNCHES, {"launches": launched, "launch_time": symbol("launch_time")},
             tags={**tags, "kind": "host"},
         )  # fmt: skip
         parts.append(Exposed("launches, not hidden", launches, device, LAUNCH_EXPOSED, tags=tags))

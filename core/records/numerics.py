@@ -116,8 +116,8 @@ GRADIENTS: dict[str, tuple[float, float, str]] = {
     "both": (4.0, 2.0, "gradients in FP32 beside those in 16 bits"),
 }  # fmt: skip
 """What gradients are kept and added up in → bytes, bytes of a copy kept beside them, and what an answer says of it.
-DeepSpeed's FP16 optimizer keeps them in 16 bits; its BF16 optimizer adds them up in FP32 and keeps those in 16 bits that
-the backward pass made (deepspeed/runtime/bf16_optimizer.py)."""
+DeepSpeed's FP16 optimizer keeps them in 16 bits; its BF16 optimizer adds them up in FP32 and keeps those that the
+backward pass made in 16 bits as well (deepspeed/runtime/bf16_optimizer.py)."""
 
 MOMENTS: dict[str, tuple[float, str]] = {
     "fp32": (8.0, ""), "bf16": (4.0, "Adam's moments in BF16"),
@@ -169,7 +169,8 @@ def serving_numerics(precision: str, cache: str, quantization: Mapping[str, str]
         title,
         {
             "weight": WIDTHS[weight], "expert": WIDTHS[expert], "high": WIDTHS[base], "activation": WIDTHS[base],
-            "cache": WIDTHS[kept], "gradient": 0.0, "gradient_copy": 0.0, "master": 0.0, "moment": 0.0, "mask": 1.0, "wide": 4.0,
+            "cache": WIDTHS[kept], "gradient": 0.0, "gradient_copy": 0.0, "master": 0.0, "moment": 0.0, "mask": 1.0,
+            "wide": 4.0,
         },
         {"gemm": weight, "expert": expert, "high": base, "attention": base, "vector": "fp32"},
     )  # fmt: skip

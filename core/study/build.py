@@ -16,13 +16,13 @@ from ..algebra.functions import functions
 from ..algebra.symbols import symbol
 from ..model import symbols as _registered  # noqa: F401  # registers the law's symbols
 from ..model.axes import EXPERTS
-from ..model.blocks import BlockCost, Setting, WeightShare
+from ..model.blocks import BlockCost, Recomputation, Setting, WeightShare
 from ..model.collectives import Network
 from ..model.graph import Block
 from ..model.layout import Distribution
 from ..model.mesh import Mesh
 from ..model.phase import width
-from ..model.stages import Stage
+from ..model.stages import Stage, layer_total
 from .plan import Plan
 
 if TYPE_CHECKING:
@@ -54,8 +54,7 @@ def host_leaf(phase: str, sequences: Expr) -> Leaf:
 
 def setting_of(plan: Plan) -> Setting:
     """Rules, mesh, prices and network of a plan."""
-    recompute, schedule = plan.recompute, plan.schedule
-    assert recompute in ("none", "selective", "full")
+    schedule = plan.schedule
     rules = plan.rules
     mesh = Mesh.of(plan.dimensions)
     for split in rules.splits:
@@ -68,9 +67,23 @@ def setting_of(plan: Plan) -> Setting:
         mesh,
         plan.family,
         Network(plan.tiers),
-        recompute,  # type: ignore[arg-type]  # narrowed by the assertion above
+        _again(plan, mesh),
         plan.task == "train" and schedule is not None and schedule.bubble is not None,
     )
+
+
+def _again(plan: Plan, mesh: Mesh) -> Recomputation:
+    """What is computed again; so many layers of a stage as are asked for."""
+    mode = plan.recompute
+    assert mode in ("none", "selective", "full")
+    share = None
+    if plan.recompute_layers:
+        held = functions().cdiv(layer_total(plan.graph), stage_degree(plan, mesh))
+        share = functions().fmin(1, plan.recompute_layers / held)
+    return Recomputation(
+        mode,  # type: ignore[arg-type]  # narrowed by the assertion above
+        frozenset(plan.recompute_ops), share, plan.recompute_group,
+    )  # fmt: skip
 
 
 def expert_skew(plan: Plan, mesh: Mesh) -> Expr:

@@ -20,7 +20,7 @@ from ..algebra.cost import Exposed, Node, Sequence, TreeCompiler
 from ..algebra.functions import functions
 from ..algebra.symbols import symbol, unit_symbol
 from ..model.axes import BATCH, CONTEXT, QUERY
-from ..model.blocks import BlockCost, Setting, WeightShare, block_cost
+from ..model.blocks import BlockCost, Recomputation, Setting, WeightShare, block_cost, in_chunks
 from ..model.collectives import collective_node
 from ..model.graph import Block
 from ..model.memory import Ledger, Row, compile_ledgers
@@ -84,8 +84,8 @@ def training_model(plan: Plan) -> TrainingModel:
         skew=expert_skew(plan, mesh),
     )
     graph = plan.graph
-    embedding = block_cost(graph.embedding, phase, setting, recompute="none")
-    output = block_cost(graph.output, phase, setting, recompute="none")
+    embedding = block_cost(graph.embedding, phase, setting, again=Recomputation())
+    output = in_chunks(block_cost(graph.output, phase, setting, again=Recomputation()), plan.loss_chunks)
     extra = [block_cost(graph.extras[name], phase, setting) for name in plan.extras]
     if extra:
         output = _joined(output, extra)

@@ -184,7 +184,7 @@ def make_case(
     plan = Plan(
         task, graph, strategies, {n: chosen.get(n, o.default) for n, o in all_options(strategies, task).items()},
         family, len(machine.node.tiers), str(chosen.get("recompute", "none")),
-        chosen.get("attention", "fused") == "fused", extras,
+        chosen.get("attention", "fused") == "fused", extras, **_recomputed(graph, chosen),
     )  # fmt: skip
     assumptions: list[str] = []
     if task == "train":
@@ -233,6 +233,23 @@ def make_case(
         task, graph, machine, plan, numerics, chosen, fixed, coefficients, assumptions,
         stack.calibrated_for(task, accelerator.name), found.slots, stack,
     )  # fmt: skip
+
+
+def _recomputed(graph: ModelGraph, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What is computed again, and how the output layer is cut. Errors: UserError where that is no choice."""
+    ops = tuple(name.strip() for name in str(chosen.get("recompute_ops") or "").split("+") if name.strip())
+    known = dict.fromkeys(op.name for run in graph.runs for block in run.cycle for op in block.ops)
+    for name in ops:
+        if name not in known:
+            raise unknown(f"operation of {graph.name} (--recompute-ops)", name, known)
+    layers, group = int(chosen.get("recompute_layers") or 0), int(chosen.get("recompute_group") or 1)
+    if (layers or group > 1) and chosen.get("recompute") != "full":
+        which = "--recompute-layers" if layers else "--recompute-group"
+        raise UserError(f"{which} is of layers that are computed again: add --recompute full")
+    if ops and chosen.get("recompute") == "full":
+        raise UserError("--recompute-ops: with --recompute full every operation is computed again already")
+    chunks = int(chosen.get("loss_chunks") or 1)
+    return {"recompute_ops": ops, "recompute_layers": layers, "recompute_group": group, "loss_chunks": chunks}
 
 
 __all__ = ["SEQUENCE", "Case", "is_broken", "make_case", "reachable"]

@@ -23,7 +23,8 @@ from ..model.mesh import Dimension
 class Plan:
     """One task (train or serve) for one model structure under one set of strategies.
 
-    ``tiers``: number of link tiers of the machine; ``recompute``, ``fused_attention`` and ``extras`` as asked.
+    ``tiers``: number of link tiers of the machine; ``recompute`` and what is named after it, ``fused_attention``,
+    ``extras`` and ``loss_chunks`` as asked.
     """
 
     task: str
@@ -35,6 +36,10 @@ class Plan:
     recompute: str = "none"
     fused_attention: bool = True
     extras: tuple[str, ...] = ()
+    recompute_ops: tuple[str, ...] = ()
+    recompute_layers: int = 0
+    recompute_group: int = 1
+    loss_chunks: int = 1
 
     @property
     def rules(self) -> Rules:
@@ -80,6 +85,7 @@ class Plan:
             self.recompute,
             self.fused_attention,
             sorted(self.extras),
+            [*self.recompute_ops, self.recompute_layers, self.recompute_group, self.loss_chunks],
         )
 
     def files(self) -> tuple[str, ...]:

@@ -150,7 +150,10 @@ def test_what_runs_in_sixteen_bits_anyway_is_not(plain: str) -> None:
 def test_gradients_and_moments_have_formats_of_their_own() -> None:
     """Bytes of a weight, its gradient, master copy and moments: 18 with all in FP32, 10 with DeepSpeed's and 8 bits."""
     for gradients, moments, expected in (
-        ("fp32", "fp32", 18.0), ("16bit", "fp32", 16.0), ("16bit", "8bit", 10.0), ("both", "fp32", 20.0),
+        ("fp32", "fp32", 18.0),
+        ("16bit", "fp32", 16.0),
+        ("16bit", "8bit", 10.0),
+        ("both", "fp32", 20.0),
     ):
         recipe = training_numerics("bf16", gradients, moments)
         total = sum(recipe.widths[role] for role in ("weight", "gradient", "gradient_copy", "master", "moment"))
