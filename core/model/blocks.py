@@ -23,7 +23,7 @@ from .mesh import Mesh
 from .ops import Attention, LatentAttention
 from .phase import Phase, Placed, ordered, weight_layout, width
 from .placement import Placer
-from .pricing import beside, steps_node
+from .pricing import WAITED, beside, steps_node
 from .work import Alternatives, Collective, Gradient, Step, Work
 
 if TYPE_CHECKING:
@@ -142,7 +142,8 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, again: Recomputa
                 saved = plan.share * saved + (1 - plan.share) * every
     gradients = {g.weight: g for g in back.gradients} if back else {}
     weights = weight_shares(block, placed, setting, gradients)
-    gathers, more = _sharded_weights(weights)
+    gathers, more = _sharded_weights(weights, again=not setting.rules.states("weight", "kept"))
+    waits = setting.rules.states("weight", "waited")
 
     def priced(name: str, steps: Iterable[Step]) -> Sequence:
         tree = steps_node(name, steps, setting.family, setting.mesh, setting.network, phase.name)
@@ -152,8 +153,10 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, again: Recomputa
         """A pass of the block; ``first``: what only some layers do before it."""
         waited, hidden = _apart(what, setting)
         moved = {kinds: priced("transfers", steps) for kinds, steps in hidden.items()}
-        if transfers:
-            moved["weights"] = priced("weights", transfers)
+        for kinds in (WAITED, "weights"):
+            own = [c for c in transfers if (kinds == WAITED) == (waits and c.kind == "all_gather")]
+            if own:
+                moved[kinds] = priced("weights", own)
         tree = priced(name, waited)
         launches: Expr = sympy.Integer(len(tree.parts))
         if first is not None and plan.share is not None:
@@ -258,9 +261,9 @@ def weight_shares(
     return tuple(shares)
 
 
-def _sharded_weights(weights: tuple[WeightShare, ...]) -> tuple[list[Collective], list[Collective]]:
-    """What moves beside a forward and a backward pass: weights stored flat are gathered before each, gradients stored
-    flat are scattered after each backward."""
+def _sharded_weights(weights: tuple[WeightShare, ...], again: bool = True) -> tuple[list[Collective], list[Collective]]:
+    """What moves beside a forward and a backward pass: weights stored flat are gathered before each (before the second
+    only if they have to be ``again``), gradients stored flat are scattered after each backward."""
     gathers: dict[tuple[str, ...], Expr] = {}
     scatters: dict[tuple[str, ...], Expr] = {}
     for share in weights:
@@ -276,7 +279,7 @@ def _sharded_weights(weights: tuple[WeightShare, ...]) -> tuple[list[Collective]
         Collective("reduce_scatter", "gradients", "weights", "weight gradient", a, n, "gradient")
         for a, n in scatters.items()
     ]
-    return forward, [*second, *reduced]
+    return forward, [*(second if again else ()), *reduced]
 
 
 def _works(steps: Iterable[Step]) -> Iterable[Work]:

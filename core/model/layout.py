@@ -52,12 +52,16 @@ class Split:
 class Store:
     """Tensors of ``kind`` are *stored* split along ``axis`` over ``over`` as well, and gathered where used whole.
 
-    ``axis`` ``flat`` is the axis of packed elements (sharded weights, gradients and optimizer state).
+    ``axis`` ``flat`` is the axis of packed elements (sharded weights, gradients and optimizer state). ``kept``: of
+    weights: once gathered they stay whole until the backward pass is through; ``waited``: they are gathered when they
+    are needed, not beside what runs before.
     """
 
     kind: Kind
     axis: str
     over: str
+    kept: bool = False
+    waited: bool = False
 
 
 @frozen
@@ -114,6 +118,10 @@ class Rules:
     def swapped_atoms(self, mesh: Mesh) -> frozenset[str]:
         """The atoms along which the attention core is split by heads instead of queries."""
         return frozenset(a for swap in self.swaps for a in mesh.view(swap.over))
+
+    def states(self, kind: Kind, what: Literal["kept", "waited"]) -> bool:
+        """Whether some store of a kind is so."""
+        return any(getattr(store, what) for store in self.stores if store.kind == kind)
 
     def split_atoms(self, role: str, mesh: Mesh) -> tuple[str, ...]:
         """The atoms over which work along ``role`` is split."""

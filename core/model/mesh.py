@@ -25,7 +25,8 @@ class Dimension:
     ``order``: place in the mesh, smaller is more inward (neighbouring devices; tensor 10, context 20, data 30,
     pipeline 40). ``lenders``: dimensions whose devices this one regroups instead of adding devices of its own; it
     takes from the first lender as much as that has, the rest from the next. ``fills``: its degree is what the other
-    dimensions leave of the devices, unless it is given.
+    dimensions leave of the devices, unless it is given. ``size``: a fixed degree (0: the symbol of its name); such a
+    dimension may borrow from one that is lent already, all that lent part included.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Dimension:
     order: int = 50
     lenders: tuple[str, ...] = ()
     fills: bool = False
+    size: int = 0
 
 
 @frozen
@@ -67,12 +69,12 @@ class Mesh:
 
         dimensions = tuple(dimensions)
         for dimension in dimensions:  # a strategy's own dimension is a symbol like any other
-            if TABLE.get(dimension.name) is None:
+            if TABLE.get(dimension.name) is None and not dimension.size:
                 latex = rf"\mathrm{{{dimension.name}}}".replace("_", r"\_")
                 register(SymbolInfo(dimension.name, latex, "1", dimension.title, 1, integer=True), "mesh")
         f = functions()
         own = sorted((d for d in dimensions if not d.lenders), key=lambda d: d.order)
-        borrowing = [d for d in dimensions if d.lenders]
+        borrowing = sorted((d for d in dimensions if d.lenders), key=lambda d: d.size > 0)
         known, places = {d.name for d in own}, {d.name: d.order for d in own}
         pieces: dict[str, list[tuple[str, Expr]]] = {d.name: [(d.name, symbol(d.name))] for d in own}
         views: dict[str, list[str]] = {}
@@ -83,6 +85,9 @@ class Mesh:
                     f"mesh dimension {dimension.name!r} takes its devices from {', '.join(dimension.lenders)}; "
                     "none of them is in use"
                 )
+            if dimension.size:
+                views[dimension.name] = _group(pieces, dimension, lenders[0])
+                continue
             wanted = symbol(dimension.name)
             taken: list[tuple[int, str]] = []
             for index, lender in enumerate(lenders):
@@ -153,6 +158,20 @@ class Mesh:
             atom = self.atoms[name]
             product = product * f.fmin(atom.degree, f.fmax(1, span / atom.stride))
         return product
+
+
+def _group(pieces: dict[str, list[tuple[str, Expr]]], dimension: Dimension, lender: str) -> list[str]:
+    """Cut a group of a fixed size out of a dimension, from its inner end, beyond what is lent of it already."""
+    from ..algebra.functions import functions
+
+    *lent, (rest, free) = pieces[lender]
+    inside = _one()
+    for _, degree in lent:
+        inside = inside * degree
+    part = functions().fmax(1, dimension.size / inside)
+    own = f"{lender}.{dimension.name}"
+    pieces[lender] = [*lent, (own, part), (f"{lender}.rest" if rest == lender else rest, free / part)]
+    return [*(name for name, _ in lent), own]
 
 
 def _one() -> Expr:

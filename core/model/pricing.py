@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 EXPOSED, LAUNCH_EXPOSED = "exposed_share", "launch_exposed"
 """The symbols of the share of what could be hidden that shows nevertheless: of transfers, and of launches."""
 
+WAITED = "waited"
+"""In place of kinds of work: transfers that run beside nothing."""
+
 LAUNCHES = Formula(
     "launches",
     inputs={"launches": "1", "launch_time": "s"},
@@ -77,8 +80,8 @@ def beside(name: str, device: Sequence, moved: Mapping[str, Sequence], phase: st
     """A pass of a block over one device, with what runs beside it as far as it shows.
 
     ``moved``: kinds of work → transfers that run beside these ("gemm", "attention", several with spaces between them;
-    "" for all of the pass, "weights" for all as well: those of its weights and their gradients); ``launched``:
-    operations of ``device`` whose kernels the host launches one by one ahead of it; None where it launches a graph.
+    "" for all of the pass, "weights" for all as well: those of its weights and their gradients; "waited" for none);
+    ``launched``: operations of ``device`` whose kernels the host launches ahead of it; None where that is a graph.
     What runs beside the whole pass runs one after the other: it shares the links. Before the first block of a step
     nothing can hide its transfers; that one is not told apart.
     """

@@ -161,7 +161,7 @@ def _step(
         # Beside the last backward pass of the stage that ends last, the first.
         last = stage_node(stages[0], costs, embedding, output, lambda cost: cost.backward)
         parts.append(Exposed("reduce gradients", Sequence("gradient reduction", tuple(reductions)), last, EXPOSED))
-    parts.append(_update(setting, phase, costs, embedding, output, stages))
+    parts += _update(plan, setting, phase, costs, embedding, output, stages)
     gathers = [
         collective_node(c, mesh, network, family, phase.name)
         for c in _gathers(costs, embedding, output, stages, setting)
@@ -280,26 +280,40 @@ def _gathers(
 
 
 def _update(
+    plan: Plan,
     setting: Setting,
     phase: Phase,
     costs: dict[Block, BlockCost],
     embedding: BlockCost,
     output: BlockCost,
     stages: tuple[Stage, ...],
-) -> Node:
-    """Adam on the elements this device owns: gradient, master and moments in; master, moments and weight out."""
+) -> list[Node]:
+    """Adam on the elements this device owns: gradient, master and moments in; master, moments and weight out.
+
+    Where gradients are clipped their norm is taken first: every device reads its own once, and all add up one number.
+    """
     mesh = setting.mesh
 
     def owned(w: WeightShare) -> Expr:
         return w.elements / mesh.degree(w.flat_optimizer)
 
     size = functions().fmax(*(weights_over_stage(s, costs, embedding, output, owned) for s in stages))
+    found: list[Node] = []
+    if plan.clip:
+        norm = Work("gradient norm", "update", "optimizer", 2 * size * unit_symbol("FLOP"), sympy.Integer(0),
+                    {"gradient": size * width("gradient")}, {})  # fmt: skip
+        whole = tuple(
+            name for dimension in plan.dimensions if not dimension.lenders for name in mesh.view(dimension.name)
+        )
+        total = Collective("all_reduce", "gradient norm", "gradient norm", "update", whole, sympy.Integer(1), "wide")
+        found.append(work_leaf(norm, setting.family, phase.name))
+        found.append(collective_node(total, mesh, setting.network, setting.family, phase.name))
     work = Work(
         "optimizer", "update", "optimizer", OPTIMIZER_FLOPS * size * unit_symbol("FLOP"), sympy.Integer(0),
         {"gradient": size * width("gradient"), "state": size * (width("master") + width("moment"))},
         {"state out": size * (width("master") + width("moment")), "weight": size * width("weight")},
     )  # fmt: skip
-    return work_leaf(work, setting.family, phase.name)
+    return [*found, work_leaf(work, setting.family, phase.name)]
 
 
 def _ledger(
@@ -321,7 +335,8 @@ def _ledger(
         return weights_over_stage(stage, costs, embedding, output, pick)
 
     state, gradient = width("master") + width("moment"), width("gradient") + width("gradient_copy")
-    rows = (
+    kept = setting.rules.states("weight", "kept")
+    rows: tuple[Row, ...] = (
         Row("weights", over(lambda w: stored_weights(w, mesh))),
         Row("gradients", over(lambda w: w.elements * gradient / mesh.degree(w.flat_gradient))),
         Row("optimizer", over(lambda w: w.elements * state / mesh.degree(w.flat_optimizer))),
@@ -329,27 +344,37 @@ def _ledger(
         Row(
             "workspace",
             f.fmax(
-                stage.copies * stage.embedding * _transient(embedding, mesh),
-                stage.copies * stage.output * _transient(output, mesh),
-                *(f.lt(0, count) * _transient(costs[block], mesh) for block, count in stage.layers),
+                stage.copies * stage.embedding * _transient(embedding, mesh, kept),
+                stage.copies * stage.output * _transient(output, mesh, kept),
+                *(f.lt(0, count) * _transient(costs[block], mesh, kept) for block, count in stage.layers),
             ),
             ("compute",),
         ),
         Row("reserve", symbol("reserve")),
     )
+    if kept:  # all that a forward pass gathered, until its backward pass is through
+        gathered = over_stage(stage, costs, embedding, output, lambda c: _gathered(c, mesh))
+        rows += (Row("gathered", stage.copies * gathered, ("compute",)),)
     return Ledger(stage.label, rows)
 
 
-def _transient(cost: BlockCost, mesh: Mesh) -> Expr:
-    """Momentary bytes of one block: its working set, weights while they are gathered, gradients until scattered."""
-    # What is there besides this device's own part.
-    whole = [
-        w.elements * size * (1 - 1 / mesh.degree(flat))
+def _transient(cost: BlockCost, mesh: Mesh, kept: bool) -> Expr:
+    """Momentary bytes of one block: its working set, gradients until scattered, weights while they are gathered, unless
+    those are ``kept``, which has a row of its own."""
+    reduced = (
+        w.elements * width("gradient") * (1 - 1 / mesh.degree(w.flat_gradient)) for w in cost.weights if w.flat_gradient
+    )
+    return cost.working + sympy.Add(*reduced) + (sympy.Integer(0) if kept else _gathered(cost, mesh))
+
+
+def _gathered(cost: BlockCost, mesh: Mesh) -> Expr:
+    """Bytes of a block's gathered weights besides this device's own part."""
+    found = (
+        w.elements * width(w.weight.format) * (1 - 1 / mesh.degree(w.flat_weight))
         for w in cost.weights
-        for size, flat in ((width(w.weight.format), w.flat_weight), (width("gradient"), w.flat_gradient))
-        if flat
-    ]
-    return cost.working + sympy.Add(*whole)
+        if w.flat_weight
+    )
+    return sympy.Add(*found)
 
 
 def build_training(plan: Plan) -> Program:

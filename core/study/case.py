@@ -184,7 +184,7 @@ def make_case(
     plan = Plan(
         task, graph, strategies, {n: chosen.get(n, o.default) for n, o in all_options(strategies, task).items()},
         family, len(machine.node.tiers), str(chosen.get("recompute", "none")),
-        chosen.get("attention", "fused") == "fused", extras, **_recomputed(graph, chosen),
+        chosen.get("attention", "fused") == "fused", extras, **_passes(graph, chosen),
     )  # fmt: skip
     assumptions: list[str] = []
     if task == "train":
@@ -235,8 +235,11 @@ def make_case(
     )  # fmt: skip
 
 
-def _recomputed(graph: ModelGraph, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What is computed again, and how the output layer is cut. Errors: UserError where that is no choice."""
+def _passes(graph: ModelGraph, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    """What is computed again, how the output layer is cut, and whether gradients are clipped.
+
+    Errors: UserError where that is no choice.
+    """
     ops = tuple(name.strip() for name in str(chosen.get("recompute_ops") or "").split("+") if name.strip())
     known = dict.fromkeys(op.name for run in graph.runs for block in run.cycle for op in block.ops)
     for name in ops:
@@ -249,7 +252,10 @@ def _recomputed(graph: ModelGraph, chosen: Mapping[str, Any]) -> dict[str, Any]:
     if ops and chosen.get("recompute") == "full":
         raise UserError("--recompute-ops: with --recompute full every operation is computed again already")
     chunks = int(chosen.get("loss_chunks") or 1)
-    return {"recompute_ops": ops, "recompute_layers": layers, "recompute_group": group, "loss_chunks": chunks}
+    clip = bool(chosen.get("clip"))
+    return {
+        "recompute_ops": ops, "recompute_layers": layers, "recompute_group": group, "loss_chunks": chunks, "clip": clip
+    }  # fmt: skip
 
 
 __all__ = ["SEQUENCE", "Case", "is_broken", "make_case", "reachable"]

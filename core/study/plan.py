@@ -24,7 +24,7 @@ class Plan:
     """One task (train or serve) for one model structure under one set of strategies.
 
     ``tiers``: number of link tiers of the machine; ``recompute`` and what is named after it, ``fused_attention``,
-    ``extras`` and ``loss_chunks`` as asked.
+    ``extras``, ``loss_chunks`` and ``clip`` as asked.
     """
 
     task: str
@@ -40,6 +40,7 @@ class Plan:
     recompute_layers: int = 0
     recompute_group: int = 1
     loss_chunks: int = 1
+    clip: bool = False
 
     @property
     def rules(self) -> Rules:
@@ -85,7 +86,7 @@ class Plan:
             self.recompute,
             self.fused_attention,
             sorted(self.extras),
-            [*self.recompute_ops, self.recompute_layers, self.recompute_group, self.loss_chunks],
+            [*self.recompute_ops, self.recompute_layers, self.recompute_group, self.loss_chunks, self.clip],
         )
 
     def files(self) -> tuple[str, ...]:

@@ -76,6 +76,8 @@ CORE: tuple[SettingInfo, ...] = (
     SettingInfo("recompute_group", "--recompute-group", "count",
                 "with --recompute full: layers between two inputs that are kept", 1, searchable=True, structural=True,
                 lower=1, upper=1000, unit="layers", tasks=TRAIN),
+    SettingInfo("clip", "--clip", "flag", "take the norm of all gradients before the update, to clip them", True,
+                structural=True, tasks=TRAIN),
     SettingInfo("loss_chunks", "--loss-chunks", "count",
                 "parts of a micro-batch's tokens that the output layer and its loss (or a fused one) take one by one",
                 1, searchable=True, structural=True, lower=1, upper=10_000, tasks=TRAIN),

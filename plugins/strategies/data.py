@@ -1,6 +1,7 @@
 """Data parallelism, with the optimizer state (ZeRO-1), gradients (ZeRO-2) and weights (ZeRO-3) stored split over it.
 
-Source: Rajbhandari et al., arXiv:1910.02054 (ZeRO); stage 1 is what Megatron calls the distributed optimizer.
+Source: Rajbhandari et al., arXiv:1910.02054 (ZeRO); stage 1 is what Megatron calls the distributed optimizer; Zhao et
+al., PyTorch FSDP, arXiv:2304.11277, sections 3.2 and 3.3 (hybrid sharding, prefetching, resharding after forward).
 """
 
 from __future__ import annotations
@@ -28,13 +29,30 @@ class DataParallel(Strategy):
             choices=(0, 1, 2, 3),
             tasks=("train",),
         ),
-    )
+        Option("shard_size", "ranks of a group that --zero splits over, with copies between groups (HSDP); 0: all", 0,
+               unit="devices", tasks=("train",)),
+        Option("reshard", "under --zero 3: drop gathered weights after a forward pass and gather them again", True,
+               tasks=("train",)),
+        Option("prefetch", "under --zero 3: gather weights beside the computation before them", True, tasks=("train",)),
+    )  # fmt: skip
+
+    def mesh(self, options: Mapping[str, Any]) -> tuple[Dimension, ...]:
+        size = int(options.get("shard_size", 0))
+        group = Dimension("shard", "ranks that ZeRO splits over", order=30, lenders=("dp",), size=size)
+        return (*self.dimensions, group) if size > 0 else self.dimensions
 
     def rules(self, options: Mapping[str, Any]) -> Rules:
-        return Rules((Split("batch", "dp"),), zero_stores(options, "dp"))
+        over = "shard" if int(options.get("shard_size", 0)) > 0 else "dp"
+        return Rules((Split("batch", "dp"),), zero_stores(options, over))
 
     def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
+        size = int(options.get("shard_size", 0))
+        groups = () if size <= 0 else (
+            divides(str(size), "dp", f"--shard-size {size} must divide the data parallel degree"),
+            divides("ep", str(size), f"ep must divide --shard-size {size}"),
+        )  # fmt: skip
         return (
+            *groups,
             divides(
                 ("dp", "micro_batch"),
                 "global_batch",
@@ -46,7 +64,8 @@ class DataParallel(Strategy):
 def zero_stores(options: Mapping[str, Any], dimension: str) -> tuple[Store, ...]:
     """What the option ``zero`` keeps split over a dimension along which every rank has the same weights."""
     kinds: tuple[Kind, ...] = ("optimizer", "gradient", "weight")
-    return tuple(Store(kind, "flat", dimension) for kind in kinds[: int(options.get("zero", 0))])
+    kept, waited = not options.get("reshard", True), not options.get("prefetch", True)
+    return tuple(Store(kind, "flat", dimension, kept, waited) for kind in kinds[: int(options.get("zero", 0))])
 
 
 @hookimpl
