@@ -46,6 +46,13 @@ _HEADLINE = {
 }  # fmt: skip
 
 
+_ALWAYS = {
+    "memory_utilisation", "recompute", "attention", "stack", "zero", "dispatch", "schedule", "interleave",
+    "sequence_parallel",
+}  # fmt: skip
+"""Settings that are told even where they are as by default; the JSON has every one."""
+
+
 def answer_page(answer: Answer, infos: Infos, hint: str = "") -> list[Block]:
     """One answer; ``hint``: the command that explains it."""
     blocks: list[Block] = [Note(headline(answer), "title"), Pairs(tuple(_setting(answer, infos)))]
@@ -222,9 +229,13 @@ def _dimensions(over: str) -> str:
     return "×".join(owners)
 
 
+def _is_degree(info: SettingInfo) -> bool:
+    return info.owner != "core" and not info.structural
+
+
 def _setting(answer: Answer, infos: Infos) -> list[tuple[str, str]]:
     setting = dict(answer.setting)
-    degrees = [k for k in setting if k in infos and infos[k].kind == "count" and infos[k].owner != "core"]
+    degrees = [k for k in setting if k in infos and infos[k].kind == "count" and _is_degree(infos[k])]
     layout = " · ".join(f"{k} {setting_text(k, setting[k])}" for k in degrees if setting[k] != 1) or "one device"
     told = {key: setting_text(key, value) for key, value in setting.items()}
     if answer.task == "train":
@@ -239,7 +250,9 @@ def _setting(answer: Answer, infos: Infos) -> list[tuple[str, str]]:
     others = [
         f"{name_of(key, infos)} {setting_text(key, value)}"
         for key, value in setting.items()
-        if key not in _HEADLINE and key not in degrees
+        if key not in _HEADLINE
+        and key not in degrees
+        and (key in _ALWAYS or key not in infos or value != infos[key].default)
     ]
     if setting.get("load_skew", 1) != 1:
         others.append(f"load-skew {setting['load_skew']:g}")
