@@ -17,6 +17,7 @@ from .tree import valued_tree
 
 SECONDS_PER_DAY = 86_400.0
 SECONDS_PER_HOUR = 3_600.0
+JOULES_PER_KWH = 3.6e6
 
 
 def answer(case: Case, settings: Mapping[str, Any]) -> Answer:
@@ -80,7 +81,7 @@ def _short(value: Any) -> str:
 
 
 def training_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
-    """Step time, throughput, utilisation; totals of a run where tokens are given. Works on arrays too."""
+    """Step time, throughput, utilisation, energy; totals of a run where tokens are given. Works on arrays too."""
     devices = values["devices"]
     step = out["step_time"]
     tokens = values["global_batch"] * values["sequence"]
@@ -94,10 +95,16 @@ def training_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, An
         "mfu": out["model_flops"] / step / peak,
         "hfu": out["hardware_flops"] / step / peak,
     }
+    power = case.machine.accelerator.power
+    if power is not None:
+        figures["step_energy_j"] = power.value * devices * step
+        figures["energy_per_token_j"] = figures["step_energy_j"] / tokens
     if values.get("tokens") is not None:
         seconds = values["tokens"] / figures["tokens_per_s"]
         figures["run_days"] = seconds / SECONDS_PER_DAY
         figures["run_device_hours"] = seconds / SECONDS_PER_HOUR * devices
+        if power is not None:
+            figures["run_energy_kwh"] = figures["energy_per_token_j"] * values["tokens"] / JOULES_PER_KWH
         if values.get("price") is not None:
             figures["run_cost_usd"] = figures["run_device_hours"] * values["price"]
     elif values.get("price") is not None:
@@ -106,7 +113,7 @@ def training_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, An
 
 
 def serving_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
-    """Latencies, throughput and capacity. Works on arrays too."""
+    """Latencies, throughput, capacity and energy. Works on arrays too."""
     figures = {
         "ttft_s": out["ttft"],
         "tpot_s": out["tpot"],
@@ -118,6 +125,9 @@ def serving_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, Any
         "kv_capacity_tokens": out["kv_capacity_tokens"],
         "max_concurrency": out["max_concurrency"],
     }
+    power = case.machine.accelerator.power
+    if power is not None:
+        figures["energy_per_output_token_j"] = power.value * values["devices"] / out["output_tokens_per_s"]
     if values.get("price") is not None:
         figures["cost_per_million_tokens_usd"] = _per_million(values, figures["output_tokens_per_s"])
     return figures
@@ -236,6 +246,12 @@ def assumption_lines(case: Case, values: Mapping[str, Any], trust: Confidence) -
     lines = [*case.assumptions, *trust_lines(case, trust)]
     if case.plan.recompute == "selective" and case.plan.fused_attention:
         lines.append("selective recomputation frees nothing beside fused attention: it only costs time")
+    power = case.machine.accelerator.power
+    if power is not None:
+        lines.append(
+            f"energy: full board power ({format_si(power.value, 'W')}) of every device all the time, an upper "
+            "estimate without hosts and network; its interval is the time's"
+        )
     if case.task == "train" and case.plan.fused_attention:
         lines.append("mfu counts attention without its causal half, as published figures do; the time has it")
     if case.task == "serve":

@@ -103,6 +103,33 @@ def test_a_whole_run_in_days_hours_and_money(one: Any) -> None:
     assert figures["run_cost_usd"] == pytest.approx(days * 24 * 8 * 2.5, rel=1e-12)
 
 
+def test_energy_is_board_power_for_the_whole_time(one: Any) -> None:
+    """700 W a device is NVIDIA's H100 SXM and H200 SXM datasheets' figure; a kWh is 3.6 MJ."""
+    trained = one("train", "llama-3.1-8b", "h100-sxm", devices=8, tp=8, global_batch=8, tokens="15T").answer
+    figures = trained.figures
+    assert figures["step_energy_j"] == pytest.approx(8 * 700 * figures["step_time_s"], rel=1e-12)
+    assert figures["energy_per_token_j"] == pytest.approx(8 * 700 / figures["tokens_per_s"], rel=1e-12)
+    assert figures["run_energy_kwh"] == pytest.approx(0.7 * figures["run_device_hours"], rel=1e-12)
+    served = one("serve", "llama-3.1-8b", "h200-sxm", devices=2, tp=2, concurrency=16).answer
+    joules = served.figures["energy_per_output_token_j"]
+    assert joules == pytest.approx(2 * 700 / served.figures["output_tokens_per_s"], rel=1e-12)
+    for answer, name, time in ((trained, "step_energy_j", "step_time_s"), (served, "energy_per_output_token_j", "")):
+        low, high = answer.intervals[name]
+        assert low < answer.figures[name] < high
+        if time:  # the power is given: only the time is uncertain
+            a, b = answer.intervals[time]
+            assert high / low == pytest.approx(b / a, rel=1e-12)
+        assert any("board power (700 W)" in line and "upper estimate" in line for line in answer.assumptions)
+
+
+@pytest.mark.parametrize("task", ["train", "serve"])
+def test_without_a_known_power_there_is_no_energy(one: Any, task: str) -> None:
+    """Google publishes no power of a TPU v5e."""
+    answer = one(task, "llama-3.1-8b", "tpu-v5e", devices=8, tp=8).answer
+    assert not [name for name in answer.figures if "energy" in name]
+    assert not [line for line in answer.assumptions if "energy" in line]
+
+
 @pytest.mark.parametrize(("task", "model"), [("train", "mixtral-8x7b"), ("serve", "deepseek-v3")])
 def test_every_setting_is_shown_with_its_value(one: Any, host: Any, task: str, model: str) -> None:
     given = {"train": {"tokens": 1e12, "price": 2}, "serve": {"max_tpot": 0.5, "max_ttft": 9, "price": 2}}[task]
