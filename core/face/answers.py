@@ -108,6 +108,7 @@ def memory_table(answer: Answer) -> Grid:
     """The memory ledger of the fullest device."""
     capacity = answer.capacity or 1.0
     sizes = [*((row.name.replace("_", " "), row.bytes) for row in answer.ledger), ("peak", answer.peak)]
+    sizes.append(("short of" if answer.headroom < 0 else "free", abs(answer.headroom)))
     rows = [(name, format_si(size, "B"), f"{size / capacity:.1%}") for name, size in sizes]
     stage = f", {answer.stage}" if answer.stage and answer.setting.get("pp", 1) != 1 else ""
     title = f"Memory of the fullest device{stage} ({format_si(answer.capacity, 'B')} there)"

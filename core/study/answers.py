@@ -5,7 +5,7 @@ Floor: study. Plain numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..algebra.units import format_si
@@ -40,10 +40,11 @@ def answer(case: Case, settings: Mapping[str, Any]) -> Answer:
     sizes = {"peak": peak, "capacity": case.machine.accelerator.memory, "kv_cache": 0.0}
     sizes.update({row.name: row.bytes for row in ledger if row.name == "kv_cache"})
     trust = confidence(case, trees, figures, sizes)
+    lines = [*assumption_lines(case, values, trust), *narrow_lines(trust, sizes, obstacles)]
     return Answer(
         case.task, case.graph.name, case.machine.name, shown_setting(case, values), figures, ledger,
         described["label"], peak, case.machine.accelerator.memory, trees, main.bound_by, not obstacles, obstacles,
-        trust.calibrated, tuple(assumption_lines(case, values, trust)), trust.intervals, trust.extrapolated,
+        trust.calibrated, tuple(lines), trust.intervals, trust.extrapolated,
         trust.kernels,
     )  # fmt: skip
 
@@ -239,6 +240,21 @@ def _efficiencies(case: Case, slot: str) -> str:
     if not any(own):
         own = [case.coefficients.get(name) for name in (names[2:] if slot in COLLECTIVES else names[:2])]
     return "/".join(f"{quantity.value:g}" for quantity in own if quantity is not None)
+
+
+def narrow_lines(trust: Confidence, memory: Mapping[str, float], obstacles: Sequence[Obstacle]) -> list[str]:
+    """Whether the verdict on memory lies within the peak's uncertainty, either way; nothing without a layout."""
+    if any(obstacle.layout for obstacle in obstacles):
+        return []
+    low, high = trust.intervals["memory_peak_bytes"]
+    capacity = memory["capacity"]
+    there = f"{format_si(capacity, 'B', 3)} are there"
+    if memory["peak"] <= capacity < high:
+        return [f"fits narrowly: the 80 % interval of the memory peak reaches {format_si(high, 'B', 3)}, {there}"]
+    if low <= capacity < memory["peak"]:
+        begins = format_si(low, "B", 3)
+        return [f"does not fit, narrowly: the 80 % interval of the memory peak begins at {begins}, {there}"]
+    return []
 
 
 def assumption_lines(case: Case, values: Mapping[str, Any], trust: Confidence) -> list[str]:

@@ -48,16 +48,19 @@ class Prediction:
         return self._answer
 
     def figure(self, name: str) -> float | Expr:
-        """One figure in SI units (a key of the JSON schema, or ``memory_peak_bytes``); an expression under symbols."""
+        """One figure in SI units (a key of the JSON schema, or ``memory_peak_bytes``); an expression under symbols.
+
+        Errors: UserError for a name that is none.
+        """
         if self.is_symbolic:
             from .symbolic import figure_expression, substituted
 
             return substituted(self.case, figure_expression(self.case, name), self.settings)
-        if name == "memory_peak_bytes":
-            return self.answer.peak
-        if name not in self.answer.figures:
-            raise unknown("figure", name, [*self.answer.figures, "memory_peak_bytes"])
-        return float(self.answer.figures[name])
+        answer = self.answer
+        figures = {**answer.figures, "memory_peak_bytes": answer.peak, "memory_headroom_bytes": answer.headroom}
+        if name not in figures:
+            raise unknown("figure", name, figures)
+        return float(figures[name])
 
     @property
     def main_figure(self) -> str:

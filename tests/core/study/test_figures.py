@@ -60,6 +60,26 @@ def test_memory_of_a_model_on_one_device(one: Any) -> None:
     assert made.answer.peak == pytest.approx(sum(rows.values()), rel=1e-12)
 
 
+@pytest.mark.parametrize(("sequence", "told"), [
+    (8192, ""), (15360, "fits narrowly: the 80 % interval of the memory peak reaches"),
+    (18432, "does not fit, narrowly: the 80 % interval of the memory peak begins at"), (24576, ""),
+])  # fmt: skip
+def test_a_verdict_within_the_interval_of_the_peak_is_narrow(one: Any, sequence: int, told: str) -> None:
+    answer = one("train", "llama-3.1-8b", "h100-sxm", devices=8, tp=2, global_batch=4, sequence=sequence).answer
+    low, high = answer.intervals["memory_peak_bytes"]
+    assert answer.feasible == (answer.headroom >= 0)
+    assert answer.headroom == answer.capacity - answer.peak
+    narrow = [line for line in answer.assumptions if "narrowly" in line]
+    assert len(narrow) == bool(told) == (low <= answer.capacity < high)
+    assert all(line.startswith(told) for line in narrow)
+
+
+def test_what_cannot_be_laid_out_fits_neither_way(one: Any) -> None:
+    answer = one("train", "llama-3.1-8b", "h100-sxm", devices=8, tp=3, global_batch=4, sequence=4096).answer
+    assert answer.obstacles[0].layout
+    assert not [line for line in answer.assumptions if "narrowly" in line]
+
+
 def test_the_distributed_optimizer_splits_state_only(one: Any) -> None:
     rows = one.rows(one("train", "llama-3.1-8b", "h100-sxm", devices=16, dp=16, global_batch=16, zero=1))
     assert rows["weights"] == 2 * PARAMETERS_8B
