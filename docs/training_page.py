@@ -17,6 +17,9 @@ experts), for one micro-batch.
 What runs beside what, and how much of it shows, is in [stacks.md](stacks.md): gathers and scatters of sharded weights
 run beside the block that computes, stage boundaries beside the next micro-batch, the gradient reduction beside the
 last backward pass. Only the collectives inside a layer (tensor, context, expert parallelism) are waited for.
+
+A synchronous step waits for its slowest device. `--straggler 1.1` says that kernels take 1.1 times as long there;
+transfers take as long as ever, and of a pipeline every stage is taken to have such a device.
 """
 
 PIPELINE = """## Pipeline parallelism
@@ -90,7 +93,9 @@ def page() -> str:
         "Expert parallelism",
         "Experts lie on ranks borrowed from data parallelism, then from tensor parallelism. Copies of tokens travel to "
         "their experts and back; `--dispatch once` lets a token cross to each node once, however many of its experts "
-        "are there.",
+        "are there. `--load-skew` says how many copies the busiest rank has over the mean; with `--capacity-factor C` "
+        "a rank takes at most C times the mean and drops the rest (Switch Transformers, arXiv:2101.03961, section "
+        "2.2): the smaller of the two is what the formulas have.",
         routed, (ExpertParallel(), tensor, data), {"zero": 0, "sequence_parallel": False}, ("tp.ep×dp.ep",),
     ))  # fmt: skip
     parts.append(PIPELINE + "\n".join(_in_flight()) + "\n")

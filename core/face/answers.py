@@ -42,7 +42,7 @@ _KINDS = {
 _HEADLINE = {
     "devices", "global_batch", "micro_batch", "micro_batches", "sequence", "input_tokens", "output_tokens",
     "concurrency", "numerics", "node", "kernels", "precision", "gradients", "optimizer_states", "kv_precision",
-    "load_skew",
+    "load_skew", "straggler",
 }  # fmt: skip
 
 
@@ -242,8 +242,9 @@ def _setting(answer: Answer, infos: Infos) -> list[tuple[str, str]]:
         for key, value in setting.items()
         if key not in _HEADLINE and key not in degrees
     ]
-    if setting.get("load_skew", 1) != 1:
-        others.append(f"load-skew {setting['load_skew']:g}")
+    for key in ("load_skew", "straggler"):
+        if setting.get(key, 1) != 1:
+            others.append(f"{name_of(key, infos)} {setting[key]:g}".replace("_", "-"))
     if others:
         pairs.append(("settings", ", ".join(others)))
     return pairs

@@ -40,16 +40,16 @@ def answer(case: Case, settings: Mapping[str, Any]) -> Answer:
     sizes = {"peak": peak, "capacity": case.machine.accelerator.memory, "kv_cache": 0.0}
     sizes.update({row.name: row.bytes for row in ledger if row.name == "kv_cache"})
     trust = confidence(case, trees, figures, sizes)
-    lines = [*assumption_lines(case, values, trust), *narrow_lines(trust, sizes, obstacles)]
+    lines = [*assumption_lines(case, settings, values, trust), *narrow_lines(trust, sizes, obstacles)]
     return Answer(
-        case.task, case.graph.name, case.machine.name, shown_setting(case, values), figures, ledger,
+        case.task, case.graph.name, case.machine.name, shown_setting(case, settings, values), figures, ledger,
         described["label"], peak, case.machine.accelerator.memory, trees, main.bound_by, not obstacles, obstacles,
         trust.calibrated, tuple(lines), trust.intervals, trust.extrapolated,
         trust.kernels,
     )  # fmt: skip
 
 
-def shown_setting(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
+def shown_setting(case: Case, settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting with its value, defaults and what follows from others included."""
     names = [d.name for d in case.plan.dimensions]
     task = (
@@ -63,8 +63,9 @@ def shown_setting(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
     found["numerics"] = case.numerics.title
     found["node"] = case.machine.node.name
     found["kernels"] = case.plan.family.name
-    found["load_skew"] = _plain(values["load_skew"])
-    asked = ("tokens", "price", "max_tpot", "max_ttft")
+    # As it was asked: a capacity factor lowers what the formulas get.
+    found["load_skew"] = _plain(settings.get("load_skew", values["load_skew"]))
+    asked = ("straggler", "capacity_factor", "tokens", "price", "max_tpot", "max_ttft")
     found.update({name: _plain(values[name]) for name in asked if values.get(name) is not None})
     return found
 
@@ -257,11 +258,32 @@ def narrow_lines(trust: Confidence, memory: Mapping[str, float], obstacles: Sequ
     return []
 
 
-def assumption_lines(case: Case, values: Mapping[str, Any], trust: Confidence) -> list[str]:
+def slowed_lines(case: Case, settings: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
+    """What a straggler and a capacity of experts were taken to mean."""
+    lines = []
+    factor, capacity = values.get("straggler", 1), values.get("capacity_factor")
+    if factor != 1:
+        where = "; every pipeline stage is taken to have one" if values.get("pp", 1) != 1 else ""
+        lines.append(f"straggler: kernels take {factor:g} times as long, transfers as long as ever{where}")
+    if capacity is not None:
+        # One rank alone has every copy, whatever the skew that was asked for.
+        skew = min(settings.get("load_skew", 1), values.get("ep", 1))
+        if skew > capacity:
+            lines.append(f"capacity factor {capacity:g}: the busiest expert rank drops {1 - capacity / skew:.1%} of "
+                         "its token copies")  # fmt: skip
+        else:
+            lines.append(f"capacity factor {capacity:g}: nothing is dropped at a load skew of {skew:g}")
+    return lines
+
+
+def assumption_lines(
+    case: Case, settings: Mapping[str, Any], values: Mapping[str, Any], trust: Confidence
+) -> list[str]:
     """What a reader has to know beside the figures."""
     lines = [*case.assumptions, *trust_lines(case, trust)]
     if case.plan.recompute == "selective" and case.plan.fused_attention:
         lines.append("selective recomputation frees nothing beside fused attention: it only costs time")
+    lines += slowed_lines(case, settings, values)
     power = case.machine.accelerator.power
     if power is not None:
         lines.append(

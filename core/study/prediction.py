@@ -53,9 +53,10 @@ class Prediction:
         Errors: UserError for a name that is none.
         """
         if self.is_symbolic:
-            from .symbolic import figure_expression, substituted
+            from .symbolic import figure_expression, kept, substituted
 
-            return substituted(self.case, figure_expression(self.case, name), self.settings)
+            whole = figure_expression(self.case, name, kept(self.settings))
+            return substituted(self.case, whole, self.settings)
         answer = self.answer
         figures = {**answer.figures, "memory_peak_bytes": answer.peak, "memory_headroom_bytes": answer.headroom}
         if name not in figures:
@@ -90,9 +91,9 @@ class Prediction:
     @property
     def formula(self) -> Expr:
         """The time as one expression of named symbols, nothing put in."""
-        from .symbolic import figure_expression
+        from .symbolic import figure_expression, kept
 
-        return figure_expression(self.case, self.main_figure)
+        return figure_expression(self.case, self.main_figure, kept(self.settings))
 
     def explain(self, depth: int = 4) -> str:
         """The tree as text: name, time, share, what binds it, and the formula of each leaf within ``depth``."""

@@ -39,6 +39,12 @@ SOFTWARE = (
 """What stands in every leaf or loop for the software; of no interest where the stack costs nothing."""
 
 
+def kept(settings: Mapping[str, Any], by: str = "") -> tuple[str, ...]:
+    """Coefficients that stay in a formula though the stack costs nothing: ``by``, and what a straggler multiplies."""
+    slowed = by == "straggler" or settings.get("straggler", 1) != 1
+    return (*((by,) if by else ()), *(("time_factor",) if slowed else ()))
+
+
 def check_figure(task: str, name: str) -> None:
     """Raise UserError for a figure that ``task`` does not have."""
     names = TRAINING_FIGURES if task == "train" else SERVING_FIGURES
