@@ -33,7 +33,10 @@ further one:
 
 These are what playing the schedule pass by pass takes on even stages whose transfers are hidden, to the last digit.
 `--timeline step.json` plays the stages as they are and writes the step as a trace that
-[Perfetto](https://ui.perfetto.dev) opens, a row for each resource of each stage.
+[Perfetto](https://ui.perfetto.dev) opens, a row for each resource of each stage and a counter of its memory;
+`slipstick explain train ... --memory` prints what that memory holds at its peak, and which pass is at work then. A
+micro-batch's activations rise when its first pass on a stage starts and fall when its last one ends, so that the
+highest point is the ledger's peak.
 
 The embedding stands on the first stage, the output layer and the loss on the last; a table tied to the output is on
 both, and the two add up their gradients. What is in flight on stage i (from 0):

@@ -341,11 +341,12 @@ def _ledger(
         return weights_over_stage(stage, costs, embedding, output, pick)
 
     state = width("master") + width("moment")
+    saved = over_stage(stage, costs, embedding, output, lambda c: c.saved)
     rows = (
         Row("weights", over(lambda w: stored_weights(w, mesh))),
         Row("gradients", over(lambda w: w.elements * width("gradient") / mesh.degree(w.flat_gradient))),
         Row("optimizer", over(lambda w: w.elements * state / mesh.degree(w.flat_optimizer))),
-        Row("activations", in_flight * over_stage(stage, costs, embedding, output, lambda c: c.saved), ("compute",)),
+        Row("activations", in_flight * saved, ("compute",)),
         Row(
             "workspace",
             f.fmax(
@@ -357,7 +358,7 @@ def _ledger(
         ),
         Row("reserve", symbol("reserve")),
     )
-    return Ledger(stage.label, rows)
+    return Ledger(stage.label, rows, stage.index, saved)
 
 
 def _transient(cost: BlockCost, mesh: Mesh) -> Expr:
