@@ -270,7 +270,7 @@ def slowed_lines(case: Case, settings: Mapping[str, Any], values: Mapping[str, A
         skew = min(settings.get("load_skew", 1), values.get("ep", 1))
         if skew > capacity:
             lines.append(f"capacity factor {capacity:g}: the busiest expert rank drops {1 - capacity / skew:.1%} of "
-                         "its token copies")  # fmt: skip
+                         "its token copies; FLOP/s and MFU still count them")  # fmt: skip
         else:
             lines.append(f"capacity factor {capacity:g}: nothing is dropped at a load skew of {skew:g}")
     return lines
