@@ -115,6 +115,7 @@ def parts_of(
     for rows in _groups(questions):
         case = questions[rows[0]].case
         settings = _columns([questions[row].settings for row in rows])
+        settings.pop("straggler", None)  # it multiplies a coefficient, which is wanted as it is; no run states one
         figures = ["tpot", "ttft"] if task == "serve" else ["step_time"]
         if task == "serve":
             alone = case.complete({**settings, "concurrency": 1})

@@ -20,6 +20,9 @@ last backward pass. The collectives inside a layer are waited for, unless `--tp-
 micro-batch) hides them. Transfers that hide behind the same pass run one after the other: they share the links.
 
 Before the update every device takes the norm of its gradients and all add up one number (`--no-clip` leaves that out).
+
+A synchronous step waits for its slowest device. `--straggler 1.1` says that kernels take 1.1 times as long there;
+transfers take as long as ever, and of a pipeline every stage is taken to have such a device.
 """
 
 PIPELINE = """## Pipeline parallelism
@@ -41,7 +44,10 @@ BUBBLES
 on each device, so that every weight stands twice, and both add up their gradients once a step. All of these forms are
 what playing the schedule pass by pass takes on even stages whose transfers are hidden, to the last digit, whatever the
 passes take. `--timeline step.json` plays the stages as they are and writes the step as a trace that
-[Perfetto](https://ui.perfetto.dev) opens, a row for each resource of each stage.
+[Perfetto](https://ui.perfetto.dev) opens, a row for each resource of each stage and a counter of its memory;
+`slipstick explain train ... --memory` prints what that memory holds at its peak, and which pass is at work then. A
+micro-batch's activations rise when its first pass on a stage starts and fall when its last one ends, so that the
+highest point is the ledger's peak.
 
 The embedding stands on the first stage, the output layer and the loss on the last (`zb-v` and its like: on the first
 as well); a table tied to the output on another stage adds up its gradients with that one's. `--first-layers` and
@@ -111,7 +117,10 @@ def page() -> str:
         "Expert parallelism",
         "Experts lie on ranks borrowed from data parallelism, then from tensor parallelism. Copies of tokens travel to "
         "their experts and back; `--dispatch once` lets a token cross to each node once, however many of its experts "
-        "are there. `--expert-tensor none` takes ranks from tensor parallelism first and leaves experts whole.",
+        "are there. `--expert-tensor none` takes ranks from tensor parallelism first and leaves experts whole. "
+        "`--load-skew` says how many copies the busiest rank has over the mean; with `--capacity-factor C` "
+        "a rank takes at most C times the mean and drops the rest (Switch Transformers, arXiv:2101.03961, section "
+        "2.2): the smaller of the two is what the formulas have.",
         routed, (ExpertParallel(), tensor, data), {"zero": 0, "sequence_parallel": False}, ("tp.ep×dp.ep",),
     ))  # fmt: skip
     parts.append(PIPELINE.replace("BUBBLES", "\n".join(_bubbles())) + "\n".join(_in_flight()) + "\n")

@@ -42,7 +42,7 @@ _KINDS = {
 _HEADLINE = {
     "devices", "global_batch", "micro_batch", "micro_batches", "sequence", "input_tokens", "output_tokens",
     "concurrency", "numerics", "node", "kernels", "precision", "gradients", "optimizer_states", "kv_precision",
-    "load_skew",
+    "load_skew", "straggler",
 }  # fmt: skip
 
 
@@ -115,6 +115,7 @@ def memory_table(answer: Answer) -> Grid:
     """The memory ledger of the fullest device."""
     capacity = answer.capacity or 1.0
     sizes = [*((row.name.replace("_", " "), row.bytes) for row in answer.ledger), ("peak", answer.peak)]
+    sizes.append(("short of" if answer.headroom < 0 else "free", abs(answer.headroom)))
     rows = [(name, format_si(size, "B"), f"{size / capacity:.1%}") for name, size in sizes]
     stage = f", {answer.stage}" if answer.stage and answer.setting.get("pp", 1) != 1 else ""
     title = f"Memory of the fullest device{stage} ({format_si(answer.capacity, 'B')} there)"
@@ -254,8 +255,9 @@ def _setting(answer: Answer, infos: Infos) -> list[tuple[str, str]]:
         and key not in degrees
         and (key in _ALWAYS or key not in infos or value != infos[key].default)
     ]
-    if setting.get("load_skew", 1) != 1:
-        others.append(f"load-skew {setting['load_skew']:g}")
+    for key in ("load_skew", "straggler"):
+        if setting.get(key, 1) != 1:
+            others.append(f"{name_of(key, infos)} {setting[key]:g}".replace("_", "-"))
     if others:
         pairs.append(("settings", ", ".join(others)))
     return pairs

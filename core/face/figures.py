@@ -22,6 +22,10 @@ LABELS: dict[str, str] = {
     "run_days": "run",
     "run_device_hours": "device-hours",
     "run_cost_usd": "cost of the run",
+    "step_energy_j": "energy of a step",
+    "energy_per_token_j": "energy per token",
+    "run_energy_kwh": "energy of the run",
+    "energy_per_output_token_j": "energy per output token",
     "cost_per_million_tokens_usd": "cost per million tokens",
     "ttft_s": "time to first token",
     "tpot_s": "time per output token",
@@ -68,6 +72,8 @@ def figure_text(key: str, value: Any) -> str:
     ('29.94 s', '53.2%', '526.9 TFLOP/s')
     >>> figure_text("tokens_per_s", 70039.1), figure_text("kv_capacity_tokens", 698717.0), figure_text("ttft_s", None)
     ('70,040 tokens/s', '698,717 tokens', '–')
+    >>> figure_text("energy_per_token_j", 0.6613), figure_text("run_energy_kwh", 2.755e6)
+    ('661.3 mJ', '2.755 GWh')
     """
     if value is None:
         return "–"
@@ -82,7 +88,10 @@ def figure_text(key: str, value: Any) -> str:
         return f"{_grouped(number)} TFLOP/s"
     if "tokens_per_s" in key:
         return f"{_grouped(number)} tokens/s"
-    for ending, unit in (("_bytes", "B"), ("_usd", "USD")):
+    if key.endswith("_kwh"):
+        # By its prefixes as a watt: the unit table knows them for that.
+        return format_si(number * 1e3, "W") + "h"
+    for ending, unit in (("_bytes", "B"), ("_usd", "USD"), ("_j", "J")):
         if key.endswith(ending):
             return format_si(number, unit)
     if key.endswith("_days"):

@@ -35,10 +35,16 @@ class Row:
 
 @frozen
 class Ledger:
-    """The rows of one stage."""
+    """The rows of one stage.
+
+    ``index``: the stage's number from 0; ``saved``: bytes that one micro-batch keeps there from forward to backward [B]
+    (the row of activations holds as many as are in flight). Memory over time needs both; serving has neither.
+    """
 
     label: str
     rows: tuple[Row, ...]
+    index: Expr | None = None
+    saved: Expr | None = None
 
     def at(self, moment: str) -> Expr:
         """Bytes in device memory at a moment."""
@@ -66,6 +72,10 @@ def compile_ledgers(ledgers: tuple[Ledger, ...], builder: Builder, prefix: str) 
             builder.add([slots[row.name] for row in ledger.rows if moment in row.moments and row.pool == "device"])
             for moment in MOMENTS
         ]
+        for name, value, unit in (("index", ledger.index, "1"), ("saved", ledger.saved, "B")):
+            if value is not None:
+                check(value, unit)
+                builder.output(f"{prefix}{number}.{name}", builder.expr(value))
         peaks.append(builder.max(sums))
         builder.output(f"{prefix}{number}.peak", peaks[-1])
         stages.append({

@@ -35,6 +35,11 @@ def _register() -> None:
         ),
         OWNER,
     )
+    for name, latex, what in (
+        ("capacity_factor", "C_e", "most token copies that an expert rank takes over the mean"),
+        ("straggler", "f_{slow}", "time of kernels on the slowest device over that on the typical one"),
+    ):
+        register(SymbolInfo(name, latex, "1", what, lower=1), OWNER)
     for engine, what in (("expert", "routed experts"), ("high", "layers that quantisation leaves alone")):
         register(SymbolInfo(f"{engine}_rate", f"R_{{{engine}}}", "FLOP/s", f"dense matrix rate of {what}"), OWNER)
     for name, latex, what in (

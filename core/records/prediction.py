@@ -115,6 +115,11 @@ class Answer:
     extrapolated: tuple[str, ...] = ()
     kernels: Mapping[str, Mapping[str, Any]] = field(factory=dict)
 
+    @property
+    def headroom(self) -> float:
+        """Bytes of the fullest device that stay free at the peak; negative: so many are missing."""
+        return self.capacity - self.peak
+
     def to_json(self, *, tree: bool = True) -> dict[str, Any]:
         """The answer under the documented schema."""
         found: dict[str, Any] = {
@@ -122,6 +127,7 @@ class Answer:
             "setting": dict(self.setting), **self.figures,
             "memory_bytes": {"peak": self.peak, "capacity": self.capacity, "stage": self.stage,
                              **{row.name: row.bytes for row in self.ledger}},
+            "memory_headroom_bytes": self.headroom,
             "feasible": self.feasible,
             "obstacles": [
                 {"reason": o.reason, **({"row": o.row} if o.row else {}), **({"remedy": o.remedy} if o.remedy else {})}

@@ -31,7 +31,9 @@ SAME_SPREAD = {
     "tokens_per_s": "step_time_s", "tokens_per_s_per_device": "step_time_s", "tflops_per_device": "step_time_s",
     "hardware_tflops_per_device": "step_time_s", "mfu": "step_time_s", "hfu": "step_time_s",
     "run_days": "step_time_s", "run_device_hours": "step_time_s", "run_cost_usd": "step_time_s",
+    "step_energy_j": "step_time_s", "energy_per_token_j": "step_time_s", "run_energy_kwh": "step_time_s",
     "tokens_per_s_per_request": "tpot_s", "output_tokens_per_s_per_device": "output_tokens_per_s",
+    "energy_per_output_token_j": "output_tokens_per_s",
     "max_concurrency": "kv_capacity_tokens",
 }  # fmt: skip
 

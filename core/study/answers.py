@@ -5,7 +5,7 @@ Floor: study. Plain numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..algebra.units import format_si
@@ -17,6 +17,7 @@ from .tree import valued_tree
 
 SECONDS_PER_DAY = 86_400.0
 SECONDS_PER_HOUR = 3_600.0
+JOULES_PER_KWH = 3.6e6
 
 
 def answer(case: Case, settings: Mapping[str, Any]) -> Answer:
@@ -39,15 +40,16 @@ def answer(case: Case, settings: Mapping[str, Any]) -> Answer:
     sizes = {"peak": peak, "capacity": case.machine.accelerator.memory, "kv_cache": 0.0}
     sizes.update({row.name: row.bytes for row in ledger if row.name == "kv_cache"})
     trust = confidence(case, trees, figures, sizes)
+    lines = [*assumption_lines(case, settings, values, trust), *narrow_lines(trust, sizes, obstacles)]
     return Answer(
-        case.task, case.graph.name, case.machine.name, shown_setting(case, values), figures, ledger,
+        case.task, case.graph.name, case.machine.name, shown_setting(case, settings, values), figures, ledger,
         described["label"], peak, case.machine.accelerator.memory, trees, main.bound_by, not obstacles, obstacles,
-        trust.calibrated, tuple(assumption_lines(case, values, trust)), trust.intervals, trust.extrapolated,
+        trust.calibrated, tuple(lines), trust.intervals, trust.extrapolated,
         trust.kernels,
     )  # fmt: skip
 
 
-def shown_setting(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
+def shown_setting(case: Case, settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting with its value, defaults and what follows from others included."""
     names = [d.name for d in case.plan.dimensions]
     task = (
@@ -61,8 +63,9 @@ def shown_setting(case: Case, values: Mapping[str, Any]) -> dict[str, Any]:
     found["numerics"] = case.numerics.title
     found["node"] = case.machine.node.name
     found["kernels"] = case.plan.family.name
-    found["load_skew"] = _plain(values["load_skew"])
-    asked = ("tokens", "price", "max_tpot", "max_ttft")
+    # As it was asked: a capacity factor lowers what the formulas get.
+    found["load_skew"] = _plain(settings.get("load_skew", values["load_skew"]))
+    asked = ("straggler", "capacity_factor", "tokens", "price", "max_tpot", "max_ttft")
     found.update({name: _plain(values[name]) for name in asked if values.get(name) is not None})
     return found
 
@@ -80,7 +83,7 @@ def _short(value: Any) -> str:
 
 
 def training_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
-    """Step time, throughput, utilisation; totals of a run where tokens are given. Works on arrays too."""
+    """Step time, throughput, utilisation, energy; totals of a run where tokens are given. Works on arrays too."""
     devices = values["devices"]
     step = out["step_time"]
     tokens = values["global_batch"] * values["sequence"]
@@ -94,10 +97,16 @@ def training_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, An
         "mfu": out["model_flops"] / step / peak,
         "hfu": out["hardware_flops"] / step / peak,
     }
+    power = case.machine.accelerator.power
+    if power is not None:
+        figures["step_energy_j"] = power.value * devices * step
+        figures["energy_per_token_j"] = figures["step_energy_j"] / tokens
     if values.get("tokens") is not None:
         seconds = values["tokens"] / figures["tokens_per_s"]
         figures["run_days"] = seconds / SECONDS_PER_DAY
         figures["run_device_hours"] = seconds / SECONDS_PER_HOUR * devices
+        if power is not None:
+            figures["run_energy_kwh"] = figures["energy_per_token_j"] * values["tokens"] / JOULES_PER_KWH
         if values.get("price") is not None:
             figures["run_cost_usd"] = figures["run_device_hours"] * values["price"]
     elif values.get("price") is not None:
@@ -106,7 +115,7 @@ def training_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, An
 
 
 def serving_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, Any]) -> dict[str, Any]:
-    """Latencies, throughput and capacity. Works on arrays too."""
+    """Latencies, throughput, capacity and energy. Works on arrays too."""
     figures = {
         "ttft_s": out["ttft"],
         "tpot_s": out["tpot"],
@@ -118,6 +127,9 @@ def serving_figures(case: Case, values: Mapping[str, Any], out: Mapping[str, Any
         "kv_capacity_tokens": out["kv_capacity_tokens"],
         "max_concurrency": out["max_concurrency"],
     }
+    power = case.machine.accelerator.power
+    if power is not None:
+        figures["energy_per_output_token_j"] = power.value * values["devices"] / out["output_tokens_per_s"]
     if values.get("price") is not None:
         figures["cost_per_million_tokens_usd"] = _per_million(values, figures["output_tokens_per_s"])
     return figures
@@ -231,11 +243,53 @@ def _efficiencies(case: Case, slot: str) -> str:
     return "/".join(f"{quantity.value:g}" for quantity in own if quantity is not None)
 
 
-def assumption_lines(case: Case, values: Mapping[str, Any], trust: Confidence) -> list[str]:
+def narrow_lines(trust: Confidence, memory: Mapping[str, float], obstacles: Sequence[Obstacle]) -> list[str]:
+    """Whether the verdict on memory lies within the peak's uncertainty, either way; nothing without a layout."""
+    if any(obstacle.layout for obstacle in obstacles):
+        return []
+    low, high = trust.intervals["memory_peak_bytes"]
+    capacity = memory["capacity"]
+    there = f"{format_si(capacity, 'B', 3)} are there"
+    if memory["peak"] <= capacity < high:
+        return [f"fits narrowly: the 80 % interval of the memory peak reaches {format_si(high, 'B', 3)}, {there}"]
+    if low <= capacity < memory["peak"]:
+        begins = format_si(low, "B", 3)
+        return [f"does not fit, narrowly: the 80 % interval of the memory peak begins at {begins}, {there}"]
+    return []
+
+
+def slowed_lines(case: Case, settings: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
+    """What a straggler and a capacity of experts were taken to mean."""
+    lines = []
+    factor, capacity = values.get("straggler", 1), values.get("capacity_factor")
+    if factor != 1:
+        where = "; every pipeline stage is taken to have one" if values.get("pp", 1) != 1 else ""
+        lines.append(f"straggler: kernels take {factor:g} times as long, transfers as long as ever{where}")
+    if capacity is not None:
+        # One rank alone has every copy, whatever the skew that was asked for.
+        skew = min(settings.get("load_skew", 1), values.get("ep", 1))
+        if skew > capacity:
+            lines.append(f"capacity factor {capacity:g}: the busiest expert rank drops {1 - capacity / skew:.1%} of "
+                         "its token copies; FLOP/s and MFU still count them")  # fmt: skip
+        else:
+            lines.append(f"capacity factor {capacity:g}: nothing is dropped at a load skew of {skew:g}")
+    return lines
+
+
+def assumption_lines(
+    case: Case, settings: Mapping[str, Any], values: Mapping[str, Any], trust: Confidence
+) -> list[str]:
     """What a reader has to know beside the figures."""
     lines = [*case.assumptions, *trust_lines(case, trust)]
     if case.plan.recompute == "selective" and case.plan.fused_attention:
         lines.append("selective recomputation frees nothing beside fused attention: it only costs time")
+    lines += slowed_lines(case, settings, values)
+    power = case.machine.accelerator.power
+    if power is not None:
+        lines.append(
+            f"energy: full board power ({format_si(power.value, 'W')}) of every device all the time, an upper "
+            "estimate without hosts and network; its interval is the time's"
+        )
     if case.task == "train" and case.plan.fused_attention:
         lines.append("mfu counts attention without its causal half, as published figures do; the time has it")
     if case.task == "serve":

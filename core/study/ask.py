@@ -81,8 +81,11 @@ def cases(
 def relevant(case: Case, numeric: Mapping[str, Any], infos: Mapping[str, SettingInfo]) -> dict[str, Any]:
     """The numeric settings that a case knows: degrees of strategies that have nothing to do for the model are left out.
 
-    Errors: UserError for such a degree above 1, which would silently change nothing.
+    Errors: UserError for such a degree above 1, which would silently change nothing, as would a capacity of experts
+    that are not there.
     """
+    if numeric.get("capacity_factor") is not None and "experts" not in case.graph.sizes:
+        raise UserError(f"--capacity-factor: {case.graph.name} has no experts; leave --capacity-factor out")
     active = {"core", *(strategy.name for strategy in case.plan.strategies)}
     found = {}
     for name, value in numeric.items():

@@ -335,12 +335,13 @@ def _ledger(
         return weights_over_stage(stage, costs, embedding, output, pick)
 
     state, gradient = width("master") + width("moment"), width("gradient") + width("gradient_copy")
+    saved = over_stage(stage, costs, embedding, output, lambda c: c.saved)
     kept = setting.rules.states("weight", "kept")
     rows: tuple[Row, ...] = (
         Row("weights", over(lambda w: stored_weights(w, mesh))),
         Row("gradients", over(lambda w: w.elements * gradient / mesh.degree(w.flat_gradient))),
         Row("optimizer", over(lambda w: w.elements * state / mesh.degree(w.flat_optimizer))),
-        Row("activations", in_flight * over_stage(stage, costs, embedding, output, lambda c: c.saved), ("compute",)),
+        Row("activations", in_flight * saved, ("compute",)),
         Row(
             "workspace",
             f.fmax(
@@ -355,7 +356,7 @@ def _ledger(
     if kept:  # all that a forward pass gathered, until its backward pass is through
         gathered = over_stage(stage, costs, embedding, output, lambda c: _gathered(c, mesh))
         rows += (Row("gathered", stage.copies * gathered, ("compute",)),)
-    return Ledger(stage.label, rows)
+    return Ledger(stage.label, rows, stage.index, saved)
 
 
 def _transient(cost: BlockCost, mesh: Mesh, kept: bool) -> Expr:

@@ -101,6 +101,11 @@ class Case:
                 stages = values.get("pp", 1)
                 values["global_batch"] = values["dp"] * values["micro_batch"] * (1 + 4 * (stages - 1))
             values["micro_batches"] = values["global_batch"] / (values["micro_batch"] * values["dp"])
+            # A synchronous step waits for its slowest device; links are no slower for it.
+            values.setdefault("straggler", 1.0)
+            values["time_factor"] = values["time_factor"] * values["straggler"]
+            if "capacity_factor" in given:
+                values["load_skew"] = _smaller(values["load_skew"], values["capacity_factor"])
         return values
 
     def default_sequence(self) -> int:
@@ -134,6 +139,19 @@ class Case:
     def evaluate(self, settings: Mapping[str, Any], outputs: Iterable[str] | None = None) -> dict[str, Any]:
         """The program's outputs for numeric settings."""
         return self.program.evaluate(self.complete(settings), outputs)
+
+
+def _smaller(left: Any, right: Any) -> Any:
+    """The smaller of two numbers, arrays or symbols."""
+    if hasattr(left, "free_symbols") or hasattr(right, "free_symbols"):
+        from ..algebra.functions import functions
+
+        return functions().fmin(left, right)
+    if hasattr(left, "shape") or hasattr(right, "shape"):
+        import numpy as np
+
+        return np.minimum(left, right)
+    return min(left, right)
 
 
 def is_broken(constraint: Constraint, values: Mapping[str, Any]) -> Any:

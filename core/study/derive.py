@@ -60,7 +60,7 @@ def derive(
     Errors: UserError for an unknown figure or symbol, and for a setting with several values.
     """
     from ..algebra.symbols import TABLE, symbol
-    from .symbolic import check_figure, exact, figure_expression, substituted
+    from .symbolic import check_figure, exact, figure_expression, kept, substituted
 
     infos = settings_for(task, host)
     checked = checked_settings(task, settings, infos)
@@ -73,14 +73,16 @@ def derive(
     if not by[:1].isalpha():  # a symbol's name begins with a letter: no need to write the formula out first
         names = sorted(name for name, value in values.items() if value is not None and "@" not in name)
         raise unknown(f"symbol of {figure}", by, [name for name in names if TABLE.get(name)])
-    expression = figure_expression(case, wanted, (by,))
+    expression = figure_expression(case, wanted, kept(numeric, by))
     names = sorted(name for name in map(str, expression.free_symbols) if values.get(name) is not None)  # no units
     # A setting that the formula's symbols follow from (the global batch sets the micro-batches) is one of them too.
     whole = substituted(case, expression, numeric, keep=(by,)) if values.get(by) is not None and TABLE.get(by) else None
     x = symbol(by) if whole is not None else None
     if whole is None or x not in whole.free_symbols:
         raise unknown(f"symbol of {figure}", by, names, _listed(names))
-    at = values[by]
+    # The symbol's own value: what the formulas get may follow from it (a skew that a capacity cuts off).
+    own = {name: value for name, value in numeric.items() if value is not None}
+    at = {**values, **case.fixed, **own}[by]
     point = {x: exact(at)}
     formula = active_branch(whole, point)
     slope = formula.diff(x)

@@ -35,11 +35,11 @@ STRETCH, STRETCH_MOST = 0.15, 0.6
 
 TIMES = {
     **dict.fromkeys(("step_time_s", "tokens_per_s", "tokens_per_s_per_device", "tflops_per_device",
-                     "hardware_tflops_per_device", "mfu", "hfu", "run_days", "run_device_hours", "run_cost_usd"),
-                    "step"),
+                     "hardware_tflops_per_device", "mfu", "hfu", "run_days", "run_device_hours", "run_cost_usd",
+                     "step_energy_j", "energy_per_token_j", "run_energy_kwh"), "step"),
     "ttft_s": "ttft",
     **dict.fromkeys(("tpot_s", "tokens_per_s_per_request", "output_tokens_per_s", "output_tokens_per_s_per_device",
-                     "request_s"), "tpot"),
+                     "request_s", "energy_per_output_token_j"), "tpot"),
 }  # fmt: skip
 """Figure → the tree that it follows from."""
 

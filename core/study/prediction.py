@@ -48,16 +48,20 @@ class Prediction:
         return self._answer
 
     def figure(self, name: str) -> float | Expr:
-        """One figure in SI units (a key of the JSON schema, or ``memory_peak_bytes``); an expression under symbols."""
-        if self.is_symbolic:
-            from .symbolic import figure_expression, substituted
+        """One figure in SI units (a key of the JSON schema, or ``memory_peak_bytes``); an expression under symbols.
 
-            return substituted(self.case, figure_expression(self.case, name), self.settings)
-        if name == "memory_peak_bytes":
-            return self.answer.peak
-        if name not in self.answer.figures:
-            raise unknown("figure", name, [*self.answer.figures, "memory_peak_bytes"])
-        return float(self.answer.figures[name])
+        Errors: UserError for a name that is none.
+        """
+        if self.is_symbolic:
+            from .symbolic import figure_expression, kept, substituted
+
+            whole = figure_expression(self.case, name, kept(self.settings))
+            return substituted(self.case, whole, self.settings)
+        answer = self.answer
+        figures = {**answer.figures, "memory_peak_bytes": answer.peak, "memory_headroom_bytes": answer.headroom}
+        if name not in figures:
+            raise unknown("figure", name, figures)
+        return float(figures[name])
 
     @property
     def main_figure(self) -> str:
@@ -87,9 +91,9 @@ class Prediction:
     @property
     def formula(self) -> Expr:
         """The time as one expression of named symbols, nothing put in."""
-        from .symbolic import figure_expression
+        from .symbolic import figure_expression, kept
 
-        return figure_expression(self.case, self.main_figure)
+        return figure_expression(self.case, self.main_figure, kept(self.settings))
 
     def explain(self, depth: int = 4) -> str:
         """The tree as text: name, time, share, what binds it, and the formula of each leaf within ``depth``."""

@@ -201,6 +201,7 @@ def _explore(task: str, case: Case, points: dict[str, Any], fewest: bool, reason
         out = case.program.evaluate(values, outputs)
         figures = training_figures(case, values, out) if task == "train" else serving_figures(case, values, out)
     figures["memory_peak_bytes"] = out["memory.peak"]
+    figures["memory_headroom_bytes"] = case.machine.accelerator.memory - out["memory.peak"]
     shape = (len(chosen),)
     figures = {n: np.broadcast_to(np.asarray(v, dtype=float), shape) for n, v in figures.items()}
     fits = figures["memory_peak_bytes"] <= case.machine.accelerator.memory

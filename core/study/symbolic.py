@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 TRAINING_FIGURES = (
     "step_time_s", "tokens_per_s", "tokens_per_s_per_device", "tflops_per_device", "hardware_tflops_per_device", "mfu",
-    "hfu", "memory_peak_bytes",
+    "hfu", "memory_peak_bytes", "memory_headroom_bytes",
 )  # fmt: skip
 SERVING_FIGURES = (
     "tpot_s", "ttft_s", "output_tokens_per_s", "output_tokens_per_s_per_device", "tokens_per_s_per_request",
-    "request_s", "kv_capacity_tokens", "max_concurrency", "memory_peak_bytes",
+    "request_s", "kv_capacity_tokens", "max_concurrency", "memory_peak_bytes", "memory_headroom_bytes",
 )  # fmt: skip
 
 
@@ -37,6 +37,12 @@ SOFTWARE = (
     "launch_exposed", "exposed_share",
 )  # fmt: skip
 """What stands in every leaf or loop for the software; of no interest where the stack costs nothing."""
+
+
+def kept(settings: Mapping[str, Any], by: str = "") -> tuple[str, ...]:
+    """Coefficients that stay in a formula though the stack costs nothing: ``by``, and what a straggler multiplies."""
+    slowed = by == "straggler" or settings.get("straggler", 1) != 1
+    return (*((by,) if by else ()), *(("time_factor",) if slowed else ()))
 
 
 def check_figure(task: str, name: str) -> None:
@@ -53,6 +59,8 @@ def figure_expression(case: Case, name: str, keep: tuple[str, ...] = ()) -> Expr
     Errors: UserError for a figure that the task does not have.
     """
     check_figure(case.task, name)
+    if name == "memory_headroom_bytes":
+        return symbol("hbm_capacity") - figure_expression(case, "memory_peak_bytes", keep)
     found = _training(case, name) if case.task == "train" else _serving(case, name)
     idle = [n for n in SOFTWARE if n not in keep and case.fixed[n] == NEUTRAL[n]]
     return found.xreplace({symbol(n): sympy.Integer(int(NEUTRAL[n])) for n in idle})

@@ -49,7 +49,9 @@ def sane(value: Any) -> None:
     if isinstance(value, dict):
         for key, item in value.items():
             # Inputs of a formula may be differences, and its corrections go either way.
-            if key not in ("inputs", "tags", "parameters"):
+            if key == "memory_headroom_bytes":  # what is missing is negative
+                sane(abs(item))
+            elif key not in ("inputs", "tags", "parameters"):
                 sane(item)
     elif isinstance(value, list):
         for item in value:

@@ -190,7 +190,7 @@ def test_scenarios_with_any_values(
     line: Any, tmp_path_factory: pytest.TempPathFactory, code: list[str], canary: Path, data: st.DataObject
 ) -> None:
     names = st.sampled_from(
-        ["tp", "dp", "micro_batch", "devices", "price", "tokens", "load_skew", "precision", "sequence"]
+        ["tp", "dp", "micro_batch", "devices", "price", "tokens", "load_skew", "precision", "sequence", "straggler"]
     )
     given_ = data.draw(st.dictionaries(names, VALUES | st.sampled_from(code), max_size=3))
     path = tmp_path_factory.mktemp("fuzz") / "run.toml"

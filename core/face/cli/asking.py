@@ -24,7 +24,8 @@ SAVE = click.option(
 
 TIMELINE = click.option(
     "--timeline", metavar="FILE", shell_complete=complete_file,
-    help="Write the step as a trace that ui.perfetto.dev opens (JSON): a row for each resource of each stage.",
+    help="Write the step as a trace that ui.perfetto.dev opens (JSON): a row for each resource of each stage, "
+    "and a counter of its memory.",
 )  # fmt: skip
 
 
@@ -49,6 +50,7 @@ def answered(question: Question, as_json: bool, save: str | None, timeline: str 
 def _write_timeline(outcome: Outcome, target: str) -> None:
     from ...errors import UserError
     from ...files import replace_file
+    from ...study.memory_curve import counters, memory_curve
     from ...study.timeline import timeline, trace
 
     if outcome.search is not None or len(outcome.predictions) != 1:
@@ -56,7 +58,10 @@ def _write_timeline(outcome: Outcome, target: str) -> None:
     (prediction,) = outcome.predictions
     title = f"{prediction.answer.model} on {prediction.answer.machine}"
     path = path_of(target, "--timeline")
-    replace_file(path, json.dumps(trace(timeline(prediction), title), allow_nan=False) + "\n")
+    events = timeline(prediction)
+    document = trace(events, title)
+    document["traceEvents"] += counters(memory_curve(prediction, events))
+    replace_file(path, json.dumps(document, allow_nan=False) + "\n")
 
 
 def feasible(outcome: Outcome) -> bool:

@@ -42,6 +42,7 @@ _AGAINST = click.option(
     metavar="TRACE",
     help="A measured trace: each of its kernels beside what is predicted for it.",
 )
+_MEMORY = click.option("--memory", is_flag=True, help="Memory over the step, stage by stage, instead of its time.")
 OPTIONS = (_DEPTH, _LEAST, _MATCH, _FULL, _AGAINST, JSON)
 
 
@@ -61,9 +62,14 @@ def explained(
     full: bool,
     against: str | None,
     as_json: bool,
+    memory: bool = False,
 ) -> int:
-    """Print the trees of one answer; the exit status."""
+    """Print the trees of one answer, or its memory over time; the exit status."""
+    if memory and against is not None:
+        raise UserError("--memory and --against: one of them at a time")
     prediction = the_prediction(question)
+    if memory:
+        return _memory(prediction, as_json)
     if against is not None:
         return _beside(prediction, against, question, as_json)
     answer = prediction.answer
@@ -80,6 +86,27 @@ def explained(
         click.echo(json.dumps(finite({**found, "schema": SCHEMA}), allow_nan=False))
     else:
         _print(answer, trees, depth, min_share / 100, 0 if full else CLIP)
+    return 0 if answer.feasible else 1
+
+
+def _memory(prediction: Prediction, as_json: bool) -> int:
+    from ...study.memory_curve import memory_curve
+
+    answer = prediction.answer
+    for obstacle in answer.obstacles:
+        if obstacle.layout:
+            raise NotFeasible(f"--memory: no step to look at: {obstacle.reason}")
+    curves = memory_curve(prediction)
+    if as_json:
+        stages = [curve.to_json() for curve in curves]
+        click.echo(json.dumps({"schema": SCHEMA, "capacity_bytes": answer.capacity, "stages": stages}, allow_nan=False))
+    else:
+        from ..answers import headline, obstacles
+        from ..memory import memory_page
+        from ..tables import show
+        from ..text import Note
+
+        show([Note(headline(answer), "title"), *obstacles(answer), *memory_page(curves, answer.capacity)])
     return 0 if answer.feasible else 1
 
 
@@ -141,9 +168,12 @@ def _print(answer: Answer, trees: dict[str, TreeNode], depth: int, least: float,
     show([Pairs(texts, "Formulas"), *assumptions([answer])] if texts else assumptions([answer]))
 
 
-@question_command("train", "train", "Explain the time of a training step.", OPTIONS)
+@question_command("train", "train", "Explain the time of a training step.", (*OPTIONS[:-1], _MEMORY, JSON))
 def train_command(question: Question, **options: Any) -> int:
-    """Explain the step time of training MODEL on MACHINE: the tree with formula, value and share of each part."""
+    """Explain the step time of training MODEL on MACHINE: the tree with formula, value and share of each part.
+
+    With --memory: what lies in the memory of each stage as the step goes on, and what makes its peak.
+    """
     return explained(question, **options)
 
 

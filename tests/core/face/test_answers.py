@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from attrs import evolve
 
-from slipstick.core.face.answers import answer_page, headline, side_by_side, time_groups
+from slipstick.core.face.answers import answer_page, headline, memory_table, side_by_side, time_groups
 from slipstick.core.face.text import plain
 from slipstick.core.face.trees import formulas, matching, pruned, tree_text
 from slipstick.core.records.prediction import Answer, LedgerRow, Obstacle, TreeNode
@@ -57,6 +57,7 @@ def test_an_answer_says_what_was_asked_what_overflows_and_what_would_fit() -> No
         "--tp 8 would fit",
         "112.5%",  # 90 GB of 80 GB
         "75.0%",  # 60 GB of 80 GB
+        "short of  10 GB        12.5%",
         "uncalibrated: stated rates",
         "formula: slipstick explain train tiny",
         "40.0%",
@@ -69,6 +70,13 @@ def test_a_feasible_answer_has_no_warning() -> None:
     page = plain(answer_page(evolve(ANSWER, feasible=True, obstacles=()), {}))
     assert "FEASIBLE" not in page
     assert "formula:" not in page
+
+
+def test_what_stays_free_is_a_row_of_the_memory_table() -> None:
+    rows = memory_table(evolve(ANSWER, peak=60e9)).rows
+    assert rows[-2:] == (("peak", "60 GB", "75.0%"), ("free", "20 GB", "25.0%"))
+    assert evolve(ANSWER, peak=60e9).to_json()["memory_headroom_bytes"] == 20e9
+    assert ANSWER.to_json()["memory_headroom_bytes"] == -10e9
 
 
 def test_side_by_side_shows_what_differs_and_each_assumption_once() -> None:

@@ -198,6 +198,7 @@ def walk(
         ("An answer", ("serve", "llama-3.1-70b", "--on", "l4")),
         ("An answer", ("explain", *TRAIN, "--depth", "3")),
         ("An answer", ("--plugin", str(slotted_file), "train", *own)),
+        ("`explain --memory`", ("explain", *TRAIN, "--pp", "2", "--memory")),
         ("`explain --against`", ("--plugin", str(slotted_file), "explain", "train", *own, "--against", str(trace))),
         ("Several answers", (*TRAIN, "--tp", "1,2")),
         ("A search", (*TRAIN, "--tp", "?")),

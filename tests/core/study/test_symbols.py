@@ -76,6 +76,37 @@ def test_every_figure_as_a_formula(one: Any, task: str) -> None:
         assert float(expression) == pytest.approx(made.figure(figure), rel=1e-9), figure
 
 
+@pytest.mark.parametrize(("name", "given", "points"), [
+    ("straggler", {}, (1, 1.3)), ("load_skew", {"capacity_factor": 1.5}, (1, 1.25, 3)),
+    ("capacity_factor", {"load_skew": 3}, (1, 1.5, 5)), ("global_batch", {"straggler": 1.3}, (64, 128)),
+])  # fmt: skip
+def test_what_a_straggler_and_a_capacity_change_is_in_the_formula(
+    one: Any, host: Host, name: str, given: dict[str, Any], points: tuple[float, ...]
+) -> None:
+    """The formula leaves out what a stack that costs nothing multiplies; a straggler multiplies it after all."""
+    ask = {"kernels": "roofline", "devices": 8, "ep": 8, "global_batch": 64, **given}
+    left = slipstick.train("mixtral-8x7b", on="h100-sxm", host=host, **{**ask, name: symbol(name)}).time
+    assert {str(s) for s in left.free_symbols} == {name}
+    for value in points:
+        made = one("train", "mixtral-8x7b", "h100-sxm", **{**ask, name: value})
+        assert at(left, **{name: value}) == pytest.approx(made.time, rel=1e-9)
+
+
+def test_a_slope_by_what_is_cut_off_is_nil(host: Host) -> None:
+    """A skew above the capacity changes nothing; the capacity does, and so does a straggler."""
+    ask = {"kernels": "roofline", "devices": 8, "ep": 8, "global_batch": 64, "load_skew": 3, "capacity_factor": 1.5}
+    by = {
+        name: derive("train", "mixtral-8x7b", "h100-sxm", ask, "step_time", name, host)
+        for name in ("load_skew", "capacity_factor", "straggler")
+    }
+    assert (by["load_skew"].at, by["load_skew"].slope) == (3, 0)
+    assert by["capacity_factor"].at == 1.5
+    assert 0 < by["capacity_factor"].elasticity < 1
+    assert by["straggler"].at == 1
+    assert 0 < by["straggler"].elasticity < 1
+    assert by["load_skew"].value == pytest.approx(by["straggler"].value)
+
+
 def test_symbols_have_no_plain_figures(host: Host) -> None:
     left = slipstick.serve("llama-3.1-8b", on="h100-sxm", host=host, concurrency=symbol("concurrency"))
     assert left.is_symbolic
@@ -100,6 +131,7 @@ CASES = [
     ("train", "llama-3.1-70b", "h100-sxm", TRAIN, "mfu", "hbm_bandwidth"),
     ("train", "llama-3.1-70b", "h100-sxm", TRAIN, "memory", "weight_width"),
     ("train", "mixtral-8x7b", "h100-sxm", {"devices": 8, "ep": 8, "global_batch": 64}, "step_time", "load_skew"),
+    ("train", "llama-3.1-70b", "h100-sxm", {**TRAIN, "straggler": 1.5}, "step_time", "hbm_bandwidth"),
 ]
 
 

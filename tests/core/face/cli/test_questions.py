@@ -317,6 +317,9 @@ def test_a_count_that_is_none_is_one_line_that_names_the_option(slipstick: Run, 
         ("--price", "-3"),
         ("--load-skew", "0"),
         ("--load-skew", "nan"),
+        ("--straggler", "0.9"),
+        ("--capacity-factor", "0.5"),
+        ("--capacity-factor", "1.25"),
     ],
 )
 def test_each_other_option_names_itself_too(slipstick: Run, flag: str, value: str) -> None:
