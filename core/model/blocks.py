@@ -64,7 +64,7 @@ class Setting:
     """Everything the law needs besides the block: rules and mesh, prices and network, and the choices of a run.
 
     ``again``: what backward passes compute again; ``halves``: the backward pass is made in two passes, gradients of
-    activations first, those of weights later.
+    activations first, those of weights later; ``graphs``: passes are launched as graphs, not kernel by kernel.
     """
 
     rules: Rules
@@ -73,6 +73,7 @@ class Setting:
     network: Network
     again: Recomputation = Recomputation()
     halves: bool = False
+    graphs: bool = False
 
 
 @frozen
@@ -162,8 +163,7 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, again: Recomputa
         if first is not None and plan.share is not None:
             launches = launches + plan.share * len(first.parts)
             tree = Sequence(name, (Repeat("layers computed again", plan.share, first), *tree.parts), tags=tree.tags)
-        # An engine launches its steps as a graph.
-        return beside(name, tree, moved, phase.name, launches if phase.training else None)
+        return beside(name, tree, moved, phase.name, None if setting.graphs else launches)
 
     def half(name: str, steps: list[Step], own: bool, first: Sequence | None = None) -> Node | None:
         mine = [step for step in steps if (step.direction == "weight gradient") == own]

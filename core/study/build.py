@@ -69,6 +69,7 @@ def setting_of(plan: Plan) -> Setting:
         Network(plan.tiers),
         _again(plan, mesh),
         plan.task == "train" and schedule is not None and schedule.bubble is not None,
+        plan.task != "train" or plan.graphs,  # an engine launches its steps as graphs
     )
 
 

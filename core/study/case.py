@@ -254,7 +254,7 @@ def make_case(
 
 
 def _passes(graph: ModelGraph, chosen: Mapping[str, Any]) -> dict[str, Any]:
-    """What is computed again, how the output layer is cut, and whether gradients are clipped.
+    """What is computed again, how the output layer is cut, whether gradients are clipped and passes are graphs.
 
     Errors: UserError where that is no choice.
     """
@@ -270,9 +270,9 @@ def _passes(graph: ModelGraph, chosen: Mapping[str, Any]) -> dict[str, Any]:
     if ops and chosen.get("recompute") == "full":
         raise UserError("--recompute-ops: with --recompute full every operation is computed again already")
     chunks = int(chosen.get("loss_chunks") or 1)
-    clip = bool(chosen.get("clip"))
     return {
-        "recompute_ops": ops, "recompute_layers": layers, "recompute_group": group, "loss_chunks": chunks, "clip": clip
+        "recompute_ops": ops, "recompute_layers": layers, "recompute_group": group, "loss_chunks": chunks,
+        "clip": bool(chosen.get("clip")), "graphs": chosen.get("cuda_graph") == "full",
     }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ class Plan:
     """One task (train or serve) for one model structure under one set of strategies.
 
     ``tiers``: number of link tiers of the machine; ``recompute`` and what is named after it, ``fused_attention``,
-    ``extras``, ``loss_chunks`` and ``clip`` as asked.
+    ``extras``, ``loss_chunks``, ``clip`` and ``graphs`` as asked.
     """
 
     task: str
@@ -41,6 +41,7 @@ class Plan:
     recompute_group: int = 1
     loss_chunks: int = 1
     clip: bool = False
+    graphs: bool = False
 
     @property
     def rules(self) -> Rules:
@@ -86,7 +87,14 @@ class Plan:
             self.recompute,
             self.fused_attention,
             sorted(self.extras),
-            [*self.recompute_ops, self.recompute_layers, self.recompute_group, self.loss_chunks, self.clip],
+            [
+                *self.recompute_ops,
+                self.recompute_layers,
+                self.recompute_group,
+                self.loss_chunks,
+                self.clip,
+                self.graphs,
+            ],
         )
 
     def files(self) -> tuple[str, ...]:

@@ -73,6 +73,9 @@ def training(
         wanted["attention"] = said["attention"]
     if "dispatch" in said and "dispatch" in infos and "experts" in graph.sizes:
         wanted["dispatch"] = said["dispatch"]
+    for name in ("expert_overlap", "cuda_graph"):
+        if name in said and name in infos and (name != "expert_overlap" or "experts" in graph.sizes):
+            wanted[name] = said[name]
     if said.get("mtp") and "mtp" in graph.extras:
         wanted["mtp"] = True
     return wanted

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from slipstick.core.algebra.cost import Choice, Exposed, Leaf, Node, Overlap, Pipelined, Repeat, Sequence
 from slipstick.core.algebra.symbols import symbol
-from slipstick.core.model.blocks import Recompute, Setting, block_cost
+from slipstick.core.model.blocks import Recomputation, Recompute, Setting, block_cost
 from slipstick.core.model.collectives import Network, volume
 from slipstick.core.model.graph import Block, ModelGraph, cached
 from slipstick.core.model.interfaces.stack import NEUTRAL
@@ -110,7 +110,7 @@ def kept(
 ) -> sympy.Expr:
     """Bytes that one layer keeps for its backward pass."""
     rules = TensorParallel().rules({"sequence_parallel": sequence}) if tensor else Rules()
-    setting = Setting(rules, Mesh.of(MESH), BareRoofline(), Network(0), recompute)
+    setting = Setting(rules, Mesh.of(MESH), BareRoofline(), Network(0), Recomputation(recompute))
     phase = training_phase(fused_attention=fused)
     phase = evolve(phase, extents={**phase.extents, "batch": b})
     return block_cost(block, phase, setting).saved

@@ -42,11 +42,12 @@ def test_the_peak_is_what_the_schedule_has_in_flight(
     made = PipelineParallel().schedule({"schedule": name, "interleave": chunks})
     micro_batches = rounds if chunks == 1 else rounds * stages
 
-    def times(stage: int, chunk: int) -> tuple[float, float]:
+    def times(stage: int, chunk: int) -> tuple[float, float, float]:
         one = seconds[(chunk * stages + stage) % len(seconds)]
-        return one, 2 * one
+        return one, 0.8 * one, 1.2 * one
 
-    events = played([made.order(stage, stages, micro_batches) for stage in range(stages)], times, hop)
+    orders = [made.order(stage, stages, micro_batches) for stage in range(stages)]
+    events = played(orders, times, lambda micro_batch: made.path(micro_batch, stages), hop)
     for stage in range(stages):
         curve = stage_curve(stage, "", ROWS, SAVED, events, chunks)
         in_flight = float(made.in_flight(stage, stages, micro_batches))
