@@ -19,8 +19,8 @@ from .attention import context_bytes
 from .axes import BATCH, CONTEXT, HEADS, QUERY
 from .layout import Layout, local_extent
 from .pairs import attention_pairs
-from .phase import width
-from .work import Alternatives, Step, Work
+from .phase import unpacked, width
+from .work import Alternatives, Direction, Step, Work
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -54,11 +54,20 @@ class _Extents:
 
 def latent_work(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]) -> Step:
     """The forward pass: expanded where the latents are all new (training), else the cheaper of both ways."""
+    _unpack(placer, op, layouts, "forward")
     expanded = _expanded(placer, op, layouts)
     if placer.phase.training:
         return expanded
     absorbed = _absorbed(placer, op, layouts)
     return Alternatives(op.name, "forward", {"expanded": (expanded,), "absorbed": (absorbed,)})
+
+
+def _unpack(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout], direction: Direction) -> None:
+    """Up-projections that are stored packed are expanded first."""
+    for weight in op.weights:
+        placer.steps.extend(
+            unpacked(weight, layouts[weight.name], op.name, direction, placer.mesh, placer.phase)
+        )  # fmt: skip
 
 
 def _traffic(
@@ -71,7 +80,7 @@ def _traffic(
         op.rope_key.name: context_bytes(placer, op.rope_key, layouts[op.rope_key.name], context),
     }
     for weight in op.weights:
-        reads[weight.name] = placer.size(weight, layouts[weight.name])
+        reads[weight.operand] = placer.size(weight, layouts[weight.name])
     return reads, {op.out.name: placer.size(op.out, layouts[op.out.name])}
 
 
@@ -116,7 +125,8 @@ def _shape(e: _Extents, kv_heads: Expr) -> dict[str, Expr]:
 
 
 def latent_gradient(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]) -> list[Work]:
-    """Backward of the expanded form: the core's gradients, then the up-projection's two products."""
+    """Backward of the expanded form: the core's gradients, then the up-projection's two products (one if frozen)."""
+    _unpack(placer, op, layouts, "input gradient")
     e = _Extents(placer, op, layouts)
     project = 2 * e.batch * e.context * e.latent * e.heads * (e.nope + e.value)
     core = 2 * e.batch * e.heads * (e.qk + e.value) * e.pairs
@@ -127,8 +137,9 @@ def latent_gradient(placer: Placer, op: LatentAttention, layouts: Mapping[str, L
     inputs = {f"d({t.name})": reads[t.name] for t in op.reads}
     model = 2 * e.whole * (e.qk + e.value) * e.dense
     model_project = 2 * e.whole * e.context * e.latent * (e.nope + e.value)
-    gradient = {f"d({w.name})": 2 * placer.count(w, layouts[w.name]) * width("gradient") for w in op.weights}
-    return [
+    trained = [w for w in op.weights if not w.frozen]
+    gradient = {f"d({w.name})": 2 * placer.count(w, layouts[w.name]) * width("gradient") for w in trained}
+    found = [
         Work(op.name, "input gradient", "attention", (factor * core + project) * FLOP,
              (2 * model + model_project) * FLOP,
              {**reads, op.out.name: out, f"d({op.out.name})": out, "keys and values": 2 * grown},
@@ -137,3 +148,4 @@ def latent_gradient(placer: Placer, op: LatentAttention, layouts: Mapping[str, L
              {op.latent.name: reads[op.latent.name], "d(keys and values)": grown}, gradient,
              {"m": e.latent, "n": e.heads * (e.nope + e.value), "k": e.batch * e.context}, "gemm"),
     ]  # fmt: skip
+    return found if trained else found[:1]

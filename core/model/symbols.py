@@ -19,6 +19,7 @@ _SIZES = (
 _WIDTHS = (
     ("expert_width", "w_e", "bytes of one element of a routed expert's weights"),
     ("high_width", "w_h", "bytes of one weight element that quantisation leaves alone"),
+    ("frozen_width", "w_{fr}", "bytes of one weight element of a linear layer that is not trained"),
     ("mask_width", "w_{mask}", "bytes of one element of a dropout mask"),
     ("wide_width", "w_{wide}", "bytes of one element kept in high precision (loss, statistics)"),
 )

@@ -180,7 +180,7 @@ def _step(
         for c in _replicated(costs, embedding, output, stages, setting)
     ]
     # A table tied to the output layer stands on the first and the last stage: both add up their gradients.
-    tied = sympy.Add(*(w.elements for w in copies(output)))
+    tied = sympy.Add(*(w.trained for w in copies(output)))
     if tied != 0 and plan.schedule:
         shared = Collective(
             "send", "tied embedding gradient", "gradients", "update", stage_atoms(plan, mesh), tied, "gradient"
@@ -311,7 +311,7 @@ def _update(
     mesh = setting.mesh
 
     def owned(w: WeightShare) -> Expr:
-        return w.elements / mesh.degree(w.flat_optimizer)
+        return w.trained / mesh.degree(w.flat_optimizer)
 
     size = functions().fmax(*(weights_over_stage(s, costs, embedding, output, owned) for s in stages))
     work = Work(
@@ -343,8 +343,8 @@ def _ledger(
     state = width("master") + width("moment")
     rows = (
         Row("weights", over(lambda w: stored_weights(w, mesh))),
-        Row("gradients", over(lambda w: w.elements * width("gradient") / mesh.degree(w.flat_gradient))),
-        Row("optimizer", over(lambda w: w.elements * state / mesh.degree(w.flat_optimizer))),
+        Row("gradients", over(lambda w: w.trained * width("gradient") / mesh.degree(w.flat_gradient))),
+        Row("optimizer", over(lambda w: w.trained * state / mesh.degree(w.flat_optimizer))),
         Row("activations", in_flight * over_stage(stage, costs, embedding, output, lambda c: c.saved), ("compute",)),
         Row(
             "workspace",
@@ -366,7 +366,7 @@ def _transient(cost: BlockCost, mesh: Mesh) -> Expr:
     whole = [
         w.elements * size * (1 - 1 / mesh.degree(flat))
         for w in cost.weights
-        for size, flat in ((width(w.weight.format), w.flat_weight), (width("gradient"), w.flat_gradient))
+        for size, flat in ((width(w.weight.kept), w.flat_weight), (width("gradient"), w.flat_gradient))
         if flat
     ]
     return cost.working + sympy.Add(*whole)
