@@ -50,6 +50,28 @@ attention not fused:
 """
 
 
+ADAPTERS = """## Adapters beside frozen weights
+
+`--lora-rank R` trains adapters and freezes the model (LoRA, arXiv:2106.09685): a layer y = x·W becomes
+y = x·W + (x·A)·B. `--lora-targets attention|mlp|experts|all` says beside which layers, or their names joined by `+`:
+`q+v`, `attention.o+mlp.down` (`slipstick models show MODEL` lists them; the up-projections inside latent attention have
+none). A frozen weight has no gradient, no optimizer state and no update, and its input is not kept for its sake. Under
+tensor parallelism B is split beside a layer split by its outputs, A beside one split by its inputs, which leaves a sum
+of width R to add up; under `--zero 3` frozen weights are sharded and gathered like the others. Model FLOPs do not count
+the weight gradients that are never made.
+
+`--base-precision nf4` keeps frozen linear weights in a format of their own (QLoRA, arXiv:2305.14314): each product,
+forward and backward, waits for a pass that reads the packed weight and writes it in the format of the recipe. A format
+that the recipe multiplies in (`--precision fp8 --base-precision fp8`) is read as it is. Norms, embeddings, routers and
+the output layer stay as the recipe keeps them, and so do the adapters.
+
+Adapters beside query and value of Llama's layers, on one device:
+
+| kept | all trained | `--lora-rank R` | and `--base-precision` |
+| --- | --- | --- | --- |
+"""
+
+
 def page() -> str:
     """The whole page."""
     from slipstick.core.host.host import default_host
@@ -95,6 +117,7 @@ def page() -> str:
     ))  # fmt: skip
     parts.append(PIPELINE + "\n".join(_in_flight()) + "\n")
     parts.append(RECOMPUTE + "\n".join(_recomputed(host)) + "\n")
+    parts.append(ADAPTERS + "\n".join(_adapters(dense)) + "\n")
     return "\n".join(parts)
 
 
@@ -176,4 +199,19 @@ def _recomputed(host: Any) -> list[str]:
         model = Scene.of(graph, (DataParallel(),), {"zero": 0}, fused_attention=False, recompute=mode).model
         (cost,) = model.costs.values()
         lines.append(f"| `{mode}` | `{_shown(cost.saved)}` |")
+    return lines
+
+
+def _adapters(graph: Any) -> list[str]:
+    from slipstick.core.model.adapters import stored_apart, with_adapters
+    from slipstick.core.testkit.scene import Scene
+
+    tuned = with_adapters(graph, 16, ("q", "v"))
+    ledgers = [Scene.of(one, ()).model.ledgers[0] for one in (graph, tuned, stored_apart(tuned, True))]
+    kept = ("weights", "gradients", "optimizer")
+    lines = []
+    for rows in zip(*(ledger.rows for ledger in ledgers), strict=True):
+        if rows[0].name in kept:
+            cells = (_shown(row.bytes).replace("latent@lora", "R") for row in rows)
+            lines.append(f"| {rows[0].name} | " + " | ".join(f"`{cell}`" for cell in cells) + " |")
     return lines

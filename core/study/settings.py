@@ -12,7 +12,7 @@ from attrs import frozen
 
 from ..errors import PluginError, shown
 from ..model.interfaces.strategy import Strategy
-from ..records.numerics import GRADIENTS, MOMENTS, TRAINING, WIDTHS
+from ..records.numerics import BASES, GRADIENTS, MOMENTS, TRAINING, WIDTHS
 
 if TYPE_CHECKING:
     from ..host.host import Host
@@ -67,6 +67,15 @@ CORE: tuple[SettingInfo, ...] = (
     SettingInfo("recompute", "--recompute", "choice",
                 "what the backward pass computes again: nothing, the attention core, or every layer", "none",
                 ("none", "selective", "full"), searchable=True, structural=True, tasks=TRAIN),
+    SettingInfo("lora_rank", "--lora-rank", "count",
+                "train adapters of this rank (LoRA) and leave the model's own weights frozen; default: all are trained",
+                searchable=True, structural=True, lower=1, upper=10**6, tasks=TRAIN),
+    SettingInfo("lora_targets", "--lora-targets", "text",
+                "layers with an adapter: attention, mlp, experts (routed ones), all, or names of layers (q+v); the "
+                "up-projections inside latent attention have none; default: all", structural=True, tasks=TRAIN),
+    SettingInfo("base_precision", "--base-precision", "choice",
+                "format of frozen linear weights, expanded for every product (QLoRA: nf4); default: the recipe's",
+                None, BASES, searchable=True, tasks=TRAIN),
     SettingInfo("mtp", "--mtp", "flag", "train the model's multi-token-prediction layer too", False, structural=True,
                 tasks=TRAIN),
     SettingInfo("input_tokens", "--input", "count", "tokens of a prompt", 1024, aliases=("--input-tokens",),
