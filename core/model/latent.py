@@ -37,19 +37,21 @@ class _Extents:
     def __init__(self, placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]) -> None:
         phase, mesh = placer.phase, placer.mesh
         q = layouts[op.q.name]
-        self.batch = local_extent(phase.extents[BATCH], q[BATCH], mesh)
+        documents = phase.documents  # each is a sequence of its own here
+        self.batch = local_extent(phase.extents[BATCH], q[BATCH], mesh) * documents
         self.heads = local_extent(phase.extent(op.q.axes[2]), q[HEADS], mesh)
-        self.query = phase.extents[QUERY] / mesh.degree(q[QUERY])
-        self.context = phase.extents[CONTEXT]
-        pairs = attention_pairs(phase.extents[QUERY], self.context, op.causal) if phase.fused_attention else None
-        self.dense = phase.extents[QUERY] * self.context
-        self.pairs = (self.dense if pairs is None else pairs) / mesh.degree(q[QUERY])
+        query, self.context = phase.extents[QUERY] / documents, phase.extents[CONTEXT] / documents
+        self.query = query / mesh.degree(q[QUERY])
+        self.dense = query * self.context
+        fused = phase.fused_attention  # what is not computes every pair of the sequence, masked or not
+        pairs = attention_pairs(query, self.context, op.causal) if fused else self.dense * documents
+        self.pairs = pairs / mesh.degree(q[QUERY])
         self.qk = phase.extent(op.q.axes[-1])
         self.latent = phase.extent(op.latent.axes[-1])
         self.rope = phase.extent(op.rope_key.axes[-1])
         self.nope = phase.extent(op.up_key.axes[-1])
         self.value = phase.extent(op.up_value.axes[-1])
-        self.whole = phase.extents[BATCH] * phase.extent(op.q.axes[2])
+        self.whole = phase.extents[BATCH] * documents * phase.extent(op.q.axes[2])
 
 
 def latent_work(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]) -> Step:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from attrs import field, frozen
 
 from ..algebra.symbols import symbol, unit_symbol
-from .axes import BATCH, EXPERTS, QUERY, ROUTED, Axis, Tensor, Weight
+from .axes import BATCH, CONTEXT, EXPERTS, QUERY, ROUTED, Axis, Tensor, Weight
 from .graph import Block
 from .layout import Layout, Rules, local_elements
 from .mesh import Mesh
@@ -36,7 +36,8 @@ class Phase:
 
     ``extents`` maps sizes (batch, query, context and the model's own) to expressions; ``training``: a backward pass
     follows; ``fused_attention``: probabilities stay on chip; ``cached``: keys and values of earlier tokens are read
-    from a cache; ``skew``: what stands for ``load_skew``.
+    from a cache; ``skew``: what stands for ``load_skew``; ``document``: tokens of the documents that sequences are
+    packed from, where attention stays inside each.
     """
 
     name: str
@@ -45,6 +46,14 @@ class Phase:
     fused_attention: bool = True
     cached: bool = False
     skew: Expr | None = None
+    document: Expr | None = None
+
+    @property
+    def documents(self) -> Expr:
+        """Parts of a sequence that attention takes for sequences of their own: one where nothing is packed."""
+        import sympy
+
+        return sympy.Integer(1) if self.document is None else self.extents[CONTEXT] / self.document
 
     @property
     def load_skew(self) -> Expr:

@@ -61,6 +61,9 @@ def _register() -> None:
         OWNER,
     )
     register(SymbolInfo("memory_utilisation", "u", "1", "fraction of device memory that a server may use", 0, 1), OWNER)
+    register(  # not declared whole: it stands for documents of any lengths
+        SymbolInfo("document_tokens", "s_d", "1", "tokens of a document that attention stays inside", lower=1), OWNER
+    )
     register(
         SymbolInfo("prefill_tokens", "n_{pre}", "1", "most tokens that one prefill pass computes at once", lower=1),
         OWNER,

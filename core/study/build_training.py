@@ -81,6 +81,7 @@ def training_model(plan: Plan) -> TrainingModel:
         training=True,
         fused_attention=plan.fused_attention,
         skew=expert_skew(plan, mesh),
+        document=symbol("document_tokens") if plan.packed else None,
     )
     graph = plan.graph
     embedding = block_cost(graph.embedding, phase, setting, recompute="none")

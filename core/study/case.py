@@ -126,6 +126,9 @@ class Case:
                     "([own_node] in its file, or --node)"
                 )
             found.append(at_most("devices", "reachable_devices", reach))
+        if self.plan.packed:
+            told = "a document can't be longer than the sequence it is packed into"
+            found.append(at_most("document_tokens", "sequence", told))
         return (*found, *self.plan.constraints)
 
     def violations(self, values: Mapping[str, Any]) -> list[tuple[Constraint, Any]]:
@@ -198,10 +201,12 @@ def make_case(
     plan = Plan(
         task, graph, strategies, {n: chosen.get(n, o.default) for n, o in all_options(strategies, task).items()},
         family, len(machine.node.tiers), str(chosen.get("recompute", "none")),
-        chosen.get("attention", "fused") == "fused", extras,
+        chosen.get("attention", "fused") == "fused", extras, chosen.get("document_tokens") is not None,
     )  # fmt: skip
     fixed: dict[str, float] = {name: float(value) for name, value in graph.sizes.items()}
     fixed.update({f"{role}_width": value for role, value in numerics.widths.items()})
+    if plan.packed:
+        fixed["document_tokens"] = chosen["document_tokens"]
     for engine, wanted in numerics.engines.items():
         rate, used = rate_of(accelerator, wanted)
         fixed[f"{engine}_rate"] = rate

@@ -23,7 +23,8 @@ from ..model.mesh import Dimension
 class Plan:
     """One task (train or serve) for one model structure under one set of strategies.
 
-    ``tiers``: number of link tiers of the machine; ``recompute``, ``fused_attention`` and ``extras`` as asked.
+    ``tiers``: number of link tiers of the machine; ``recompute``, ``fused_attention`` and ``extras`` as asked;
+    ``packed``: sequences are packed from documents of ``document_tokens``.
     """
 
     task: str
@@ -35,6 +36,7 @@ class Plan:
     recompute: str = "none"
     fused_attention: bool = True
     extras: tuple[str, ...] = ()
+    packed: bool = False
 
     @property
     def rules(self) -> Rules:
@@ -80,6 +82,7 @@ class Plan:
             self.recompute,
             self.fused_attention,
             sorted(self.extras),
+            self.packed,
         )
 
     def files(self) -> tuple[str, ...]:

@@ -58,6 +58,10 @@ CORE: tuple[SettingInfo, ...] = (
     SettingInfo("sequence", "--sequence", "count",
                 "tokens of a sequence; default: 8,192 or the model's maximum if lower",
                 aliases=("--seq-length",), searchable=True, lower=1, upper=10**8, unit="tokens", tasks=TRAIN),
+    SettingInfo("document_tokens", "--document-tokens", "number",
+                "sequences are packed from documents of so many tokens, and attention stays inside each (of varied "
+                "lengths l: mean of l² over mean of l); default: nothing is packed",
+                searchable=True, structural=True, lower=1, upper=10**8, unit="tokens", tasks=TRAIN),
     SettingInfo("precision", "--precision", "choice", "number formats of the run", "bf16", tuple(TRAINING),
                 searchable=True, tasks=TRAIN),
     SettingInfo("gradients", "--gradients", "choice", "what gradients are kept and added up in", "fp32",
