@@ -300,6 +300,9 @@ def assumption_lines(
         tokens = values["input_tokens"] + values["output_tokens"]
     else:
         tokens = values["sequence"]
+    if case.plan.packed:  # positions begin anew with each document
+        tokens = values["document_tokens"]
+        lines.append(f"packed: attention takes each document of {_short(tokens)} tokens for a sequence of its own")
     if case.graph.max_positions and tokens > case.graph.max_positions:
         lines.append(f"{_plain(tokens):,} tokens exceed the model's {case.graph.max_positions:,} positions")
     for key in ("text_only", "note"):
