@@ -13,12 +13,14 @@ import command_line
 import configurations
 import layers
 import tapes
+import validate
 
 BENCHMARKS: dict[str, Callable[[bool], None]] = {
     "configurations": configurations.run,
     "layers": layers.run,
     "command_line": command_line.run,
     "tapes": tapes.run,
+    "validate": validate.run,
 }
 
 

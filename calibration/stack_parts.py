@@ -17,8 +17,8 @@ from attrs import field, frozen
 
 from slipstick.core.model.interfaces.stack import NEUTRAL
 from slipstick.core.study.case import Case
-from slipstick.core.study.intervals import kernel_spread
-from slipstick.core.study.tree import valued_tree
+from slipstick.core.study.intervals import weighed
+from slipstick.core.study.tree import shown_tree
 from slipstick.core.study.validation.run import admitted
 
 if TYPE_CHECKING:
@@ -199,6 +199,5 @@ def _kernel_spread(case: Case, settings: Any) -> float:
     """The kernels' part of the spread, at one setting that stands for its group."""
     values = case.complete({**settings, **REFERENCE})
     out = case.program.evaluate(values)
-    parameters = {name: float(v) for name, v in values.items() if isinstance(v, int | float)}
     name = "step" if case.task == "train" else "tpot"
-    return kernel_spread(valued_tree(case.program, case.program.roots[name], out, parameters), case.trust)
+    return weighed(shown_tree(case.program, case.program.roots[name], out), case.trust).spread

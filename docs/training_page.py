@@ -72,6 +72,40 @@ are there. Bytes that a layer of GPT-2's kind keeps for a micro-batch, attention
 """
 
 
+ADAPTERS = """## Adapters beside frozen weights
+
+`--lora-rank R` trains adapters and freezes the model (LoRA, arXiv:2106.09685): a layer y = x·W becomes
+y = x·W + (x·A)·B. `--lora-targets attention|mlp|experts|all` says beside which layers, or their names joined by `+`:
+`q+v`, `attention.o+mlp.down` (`slipstick models show MODEL` lists them; the up-projections inside latent attention have
+none). A frozen weight has no gradient, no optimizer state and no update, and its input is not kept for its sake. Under
+tensor parallelism B is split beside a layer split by its outputs, A beside one split by its inputs, which leaves a sum
+of width R to add up; under `--zero 3` frozen weights are sharded and gathered like the others. Model FLOPs do not count
+the weight gradients that are never made.
+
+`--base-precision nf4` keeps frozen linear weights in a format of their own (QLoRA, arXiv:2305.14314): each product,
+forward and backward, waits for a pass that reads the packed weight and writes it in the format of the recipe. A format
+that the recipe multiplies in (`--precision fp8 --base-precision fp8`) is read as it is. Norms, embeddings, routers and
+the output layer stay as the recipe keeps them, and so do the adapters.
+
+Adapters beside query and value of Llama's layers, on one device:
+
+| kept | all trained | `--lora-rank R` | and `--base-precision` |
+| --- | --- | --- | --- |
+"""
+
+
+PACKED = """## Packed sequences
+
+`--document-tokens N`: sequences are packed from documents of N tokens and attention stays inside each, so that it costs
+what sequence/N sequences of N tokens do; everything else is as without it. N need not be whole: for documents of varied
+lengths l give the mean of l² over the mean of l, at which the pairs of a causal core come out exactly. One that is not
+fused masks what lies in other documents, but computes it. Work of the core of a layer of Llama's, forward:
+
+| | executed | counted |
+| --- | --- | --- |
+"""
+
+
 def page() -> str:
     """The whole page."""
     from slipstick.core.host.host import default_host
@@ -125,6 +159,8 @@ def page() -> str:
     ))  # fmt: skip
     parts.append(PIPELINE.replace("BUBBLES", "\n".join(_bubbles())) + "\n".join(_in_flight()) + "\n")
     parts.append(RECOMPUTE + "\n".join(_recomputed(host)) + "\n")
+    parts.append(PACKED + "\n".join(_packed(dense)) + "\n")
+    parts.append(ADAPTERS + "\n".join(_adapters(dense)) + "\n")
     return "\n".join(parts)
 
 
@@ -224,4 +260,34 @@ def _recomputed(host: Any) -> list[str]:
         model = Scene.of(graph, (DataParallel(),), {"zero": 0}, fused_attention=False, recompute=mode).model
         (cost,) = model.costs.values()
         lines.append(f"| `{mode}` | `{_shown(cost.saved)}` |")
+    return lines
+
+
+def _adapters(graph: Any) -> list[str]:
+    from slipstick.core.model.adapters import stored_apart, with_adapters
+    from slipstick.core.testkit.scene import Scene
+
+    tuned = with_adapters(graph, 16, ("q", "v"))
+    ledgers = [Scene.of(one, ()).model.ledgers[0] for one in (graph, tuned, stored_apart(tuned, True))]
+    kept = ("weights", "gradients", "optimizer")
+    lines = []
+    for rows in zip(*(ledger.rows for ledger in ledgers), strict=True):
+        if rows[0].name in kept:
+            cells = (_shown(row.bytes).replace("latent@lora", "R") for row in rows)
+            lines.append(f"| {rows[0].name} | " + " | ".join(f"`{cell}`" for cell in cells) + " |")
+    return lines
+
+
+def _packed(graph: Any) -> list[str]:
+    from slipstick.core.model.layout import Rules
+    from slipstick.core.testkit.derivation import derive
+    from slipstick.core.testkit.scene import Scene
+
+    lines = []
+    for name, packed in (("sequences", False), ("`--document-tokens N`", True)):
+        phase = Scene.of(graph, (), packed=packed).model.phase
+        works = derive(graph.runs[0].cycle[0], Rules(), (), phase).works()
+        core = next(work for work in works if work.kind == "attention")
+        cells = (_shown(flops).replace("document_tokens", "N") for flops in (core.flops, core.model_flops))
+        lines.append(f"| {name} | " + " | ".join(f"`{cell}`" for cell in cells) + " |")
     return lines

@@ -31,21 +31,22 @@ def attention_work(
 ) -> Work:
     """The attention core on one device, forward or as the gradient of its inputs."""
     phase, mesh = placer.phase, placer.mesh
-    batch = local_extent(phase.extents[BATCH], q[BATCH], mesh)
+    documents = phase.documents  # each is a sequence of its own here
+    batch = local_extent(phase.extents[BATCH], q[BATCH], mesh) * documents
     heads = local_extent(phase.extent(op.q.axes[2]), q[op.q.axes[2].role], mesh)
-    query, context = phase.extents[QUERY], phase.extents[CONTEXT]
+    query, context = phase.extents[QUERY] / documents, phase.extents[CONTEXT] / documents
     shards = mesh.degree(q[QUERY])
     window = symbol(op.window) if op.window else None
-    dense = query * context
+    dense = query * context * documents  # what is not fused masks what lies in other documents, and computes it
     exact = attention_pairs(query, context, op.causal, window, op.chunked) if phase.fused_attention else dense
     reach = functions().fmin(context, window) if window is not None else context
     depth = phase.extent(op.q.axes[-1]) + phase.extent(op.v.axes[-1])
-    whole_heads, whole_batch = phase.extent(op.q.axes[2]), phase.extents[BATCH]
+    whole_heads, whole_batch = phase.extent(op.q.axes[2]), phase.extents[BATCH] * documents
     flops = 2 * batch * heads * depth * exact / shards
     model = 2 * whole_batch * whole_heads * depth * query * reach
     # The last of the queries looks back a window, the first one as far again before itself.
     kv_tokens = functions().fmin(context, window + query - 1) if phase.cached and window is not None else context
-    kv = {t.name: context_bytes(placer, t, layout, kv_tokens) for t, layout in ((op.k, k), (op.v, v))}
+    kv = {t.name: context_bytes(placer, t, layout, kv_tokens * documents) for t, layout in ((op.k, k), (op.v, v))}
     reads = {op.q.name: placer.size(op.q, q), **kv}
     writes = {op.out.name: placer.size(op.out, out)}
     passes = 0

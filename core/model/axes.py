@@ -63,7 +63,8 @@ class Tensor:
     ``format`` is a role, not a type; a numerics recipe says how wide each is:
     ``activation``; ``mask`` (one byte); ``wide`` (softmax statistics, logits of the loss: FP32 in training);
     ``cache`` (keys and values kept for decoding); ``weight`` (linear layers), ``expert`` (routed linear layers),
-    ``high`` (weights that quantisation leaves alone: norms, embeddings, routers, output layer).
+    ``high`` (weights that quantisation leaves alone: norms, embeddings, routers, output layer); ``frozen`` (linear
+    layers that are not trained, where they are kept in a format of their own).
     """
 
     name: str
@@ -77,13 +78,29 @@ class Tensor:
 
     @property
     def is_stream(self) -> bool:
-        """Whether it has the shape of the residual stream (batch, query, hidden): strategies may store those split."""
-        return self.roles == (BATCH, QUERY, HIDDEN)
+        """Whether it has the shape of the residual stream (batch, query, hidden), or of one compressed to a latent:
+        strategies may store those split."""
+        return self.roles in ((BATCH, QUERY, HIDDEN), (BATCH, QUERY, LATENT))
 
 
 @frozen
 class Weight(Tensor):
-    """A trained tensor. ``tied`` names the weight of another block whose values it shares (not counted again)."""
+    """A tensor of the model's own values. ``tied`` names the weight of another block whose values it shares (not
+    counted again). ``frozen``: it is not trained, so that it has no gradient and no optimizer state. ``stored``: the
+    format role it lies in memory in, where products need it expanded to ``format`` first.
+    """
 
     format: str = field(default="weight")
     tied: str = ""
+    frozen: bool = False
+    stored: str = ""
+
+    @property
+    def kept(self) -> str:
+        """The format role it lies in memory in."""
+        return self.stored or self.format
+
+    @property
+    def operand(self) -> str:
+        """The name of the tensor that products read: its own, or that of its expanded copy."""
+        return f"{self.name} expanded" if self.stored else self.name

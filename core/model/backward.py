@@ -19,7 +19,7 @@ from .axes import BATCH, EXPERTS, QUERY, ROUTED, Tensor, Weight
 from .latent import latent_gradient
 from .layout import Layout
 from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Lookup, Loss, Norm, Pointwise
-from .phase import ENGINES, Placed, Use, ordered, reduction, stored_layout, width
+from .phase import Placed, Use, engine_of, ordered, reduction, stored_layout, unpacked, width
 from .placement import Placer
 from .routing import exchange, permuted
 from .work import Collective, Gradient, Step, Work, unfused, unfused_loss
@@ -33,10 +33,15 @@ ZERO = sympy.Integer(0)
 
 @frozen
 class Backward:
-    """A block's backward pass on one device: steps in order, and the gradients of its weights."""
+    """A block's backward pass on one device: steps in order, and the gradients of its weights.
+
+    ``frozen``: what would be the gradients of weights that are not trained. Nothing makes or keeps them; the atoms over
+    which they would be summed are those that have the same weights, which may be stored split over them.
+    """
 
     steps: tuple[Step, ...]
     gradients: tuple[Gradient, ...]
+    frozen: tuple[Gradient, ...] = ()
 
 
 class BackwardPlacer(Placer):
@@ -53,6 +58,7 @@ class BackwardPlacer(Placer):
         self.ready: set[str] = set()
         self.refetched: set[tuple[str, frozenset[str]]] = set()
         self.gradients: dict[str, Gradient] = {}
+        self.frozen: dict[str, Gradient] = {}
 
     def derive(self) -> Backward:
         """All operations in reverse; the gradient of the block's input is settled last."""
@@ -61,7 +67,7 @@ class BackwardPlacer(Placer):
         first = self.tensors.get(self.block.input)
         if first is not None and first.name in self.pending:
             self.settle_gradient(first, self.placed.uses[0].op.name)
-        return Backward(tuple(self.steps), tuple(self.gradients.values()))
+        return Backward(tuple(self.steps), tuple(self.gradients.values()), tuple(self.frozen.values()))
 
     # The gradient of a tensor: contributions, one reduction, gathers for its readers.
 
@@ -121,10 +127,11 @@ class BackwardPlacer(Placer):
 
     def weight(self, weight: Weight, layout: Layout, partial: frozenset[str]) -> None:
         """Record a weight's gradient."""
-        known = self.gradients.get(weight.name)
+        record = self.frozen if weight.frozen else self.gradients
+        known = record.get(weight.name)
         if known is not None:
             partial |= set(known.partial)
-        self.gradients[weight.name] = Gradient(
+        record[weight.name] = Gradient(
             weight.name,
             self.count(weight, layout),
             ordered(partial, self.mesh),
@@ -155,7 +162,7 @@ class BackwardPlacer(Placer):
             self.pointwise_gradient(op, use)
 
     def contraction_gradient(self, op: Contraction, use: Use) -> None:
-        """dx = dy·w over the new axes; dw = x·dy over the rows."""
+        """dx = dy·w over the new axes; dw = x·dy over the rows, where the weight is trained."""
         x, weight, out = (use.layouts[t.name] for t in (op.x, op.weight, op.out))
         self.gather_gradient(op.out, use)
         flops, model, shape = self.product(op, x, weight)
@@ -167,22 +174,24 @@ class BackwardPlacer(Placer):
         # Sums over axes that only the weight and the output have; an axis split there leaves dx partial.
         new = [a for a in op.weight.axes if a not in op.x.axes]
         partial = frozenset(atom for a in new for atom in weight[a.role])
+        self.steps.extend(unpacked(op.weight, weight, op.name, "input gradient", self.mesh, self.phase))
         self.steps.append(
             Work(op.name, "input gradient", kind, flops, model,
-                 {f"d({op.out.name})": dy, op.weight.name: self.weight_bytes(op, x, weight)},
-                 {f"d({op.x.name})": dx}, {"m": m, "n": k, "k": n, **rest}, ENGINES[op.weight.format],
+                 {f"d({op.out.name})": dy, op.weight.operand: self.weight_bytes(op, x, weight)},
+                 {f"d({op.x.name})": dx}, {"m": m, "n": k, "k": n, **rest}, engine_of(op.weight),
                  f"d({op.x.name})")
         )  # fmt: skip
         self.contribute(op.x, x, partial)
-        self.refetch(op.x, x, op.name)
-        elements = self.count(op.weight, weight)
-        groups = rest.get("groups", sympy.Integer(1))  # one product an expert, each over its own tokens
-        self.steps.append(
-            Work(op.name, "weight gradient", kind, flops, model,
-                 {op.x.name: dx, f"d({op.out.name})": dy},
-                 {f"d({op.weight.name})": 2 * elements * width("gradient")},
-                 {"m": n * groups, "n": k, "k": m / groups, **rest}, ENGINES[op.weight.format], op.x.name)
-        )  # fmt: skip
+        if not op.weight.frozen:
+            self.refetch(op.x, x, op.name)
+            elements = self.count(op.weight, weight)
+            groups = rest.get("groups", sympy.Integer(1))  # one product an expert, each over its own tokens
+            self.steps.append(
+                Work(op.name, "weight gradient", kind, flops, model,
+                     {op.x.name: dx, f"d({op.out.name})": dy},
+                     {f"d({op.weight.name})": 2 * elements * width("gradient")},
+                     {"m": n * groups, "n": k, "k": m / groups, **rest}, engine_of(op.weight), op.x.name)
+            )  # fmt: skip
         rows = self.row_atoms(op.x, x) - frozenset(weight[EXPERTS])
         self.weight(op.weight, weight, rows)
         if op.bias is not None:
@@ -269,8 +278,11 @@ class BackwardPlacer(Placer):
         )  # fmt: skip
 
     def lookup_gradient(self, op: Lookup, use: Use) -> None:
-        """Rows of the table collect the gradients of their tokens."""
+        """Rows of the table collect the gradients of their tokens; nothing is left to do where it is frozen."""
         out, table = use.layouts[op.out.name], use.layouts[op.table.name]
+        self.weight(op.table, table, self.row_atoms(op.out, out))
+        if op.table.frozen:
+            return
         self.gather_gradient(op.out, use)
         size = self.size(op.out, out)
         rows = self.count(op.out, out) * width("gradient")
@@ -278,7 +290,6 @@ class BackwardPlacer(Placer):
             Work(op.name, "weight gradient", "lookup", ZERO, ZERO,
                  {f"d({op.out.name})": size, f"d({op.table.name})": rows}, {f"d({op.table.name})": rows})
         )  # fmt: skip
-        self.weight(op.table, table, self.row_atoms(op.out, out))
 
     def loss_gradient(self, op: Loss, use: Use) -> None:
         """Probabilities minus the target: one pass."""

@@ -82,7 +82,8 @@ class WeightShare:
 
     ``partial``: atoms over which its gradient is a partial sum (it is replicated over them); ``flat_*``: those of
     them over which the stored weight, gradient and optimizer state are split as packed elements; ``copies``: groups
-    of ranks with the same part of a replicated axis, whose gradients have to be summed as well.
+    of ranks with the same part of a replicated axis, whose gradients have to be summed as well. A frozen weight has
+    nothing to sum and nothing to update: of these only ``flat_weight``.
     """
 
     weight: Weight
@@ -92,6 +93,11 @@ class WeightShare:
     flat_gradient: tuple[str, ...]
     flat_optimizer: tuple[str, ...]
     copies: tuple[str, ...] = ()
+
+    @property
+    def trained(self) -> Expr:
+        """Local elements that have a gradient and a state of the optimizer: all, or none."""
+        return sympy.Integer(0) if self.weight.frozen else self.elements
 
 
 @frozen
@@ -141,7 +147,7 @@ def block_cost(block: Block, phase: Phase, setting: Setting, *, again: Recomputa
             saved = saved / plan.group
             if plan.share is not None:
                 saved = plan.share * saved + (1 - plan.share) * every
-    gradients = {g.weight: g for g in back.gradients} if back else {}
+    gradients = {g.weight: g for g in (*back.gradients, *back.frozen)} if back else {}
     weights = weight_shares(block, placed, setting, gradients)
     gathers, more = _sharded_weights(weights, again=not setting.rules.states("weight", "kept"))
     waits = setting.rules.states("weight", "waited")
@@ -243,6 +249,7 @@ def weight_shares(
         ) or weight_layout(weight, rules, mesh)
         gradient = gradients.get(weight.name)
         sums = gradient.partial if gradient else ()
+        live = not weight.frozen
 
         def flat(kind: Literal["weight", "gradient", "optimizer"], sums: tuple[str, ...] = sums) -> tuple[str, ...]:
             return ordered(frozenset(sums) & frozenset(rules.stored_atoms(kind, FLAT, mesh)), mesh)
@@ -251,11 +258,11 @@ def weight_shares(
             WeightShare(
                 weight,
                 placed.elements(weight, layout),
-                tuple(sums),
+                tuple(sums) if live else (),
                 flat("weight"),
-                flat("gradient"),
-                flat("optimizer"),
-                gradient.copies if gradient else (),
+                flat("gradient") if live else (),
+                flat("optimizer") if live else (),
+                gradient.copies if gradient and live else (),
             )
         )
     return tuple(shares)
@@ -264,17 +271,16 @@ def weight_shares(
 def _sharded_weights(weights: tuple[WeightShare, ...], again: bool = True) -> tuple[list[Collective], list[Collective]]:
     """What moves beside a forward and a backward pass: weights stored flat are gathered before each (before the second
     only if they have to be ``again``), gradients stored flat are scattered after each backward."""
-    gathers: dict[tuple[str, ...], Expr] = {}
+    gathers: dict[tuple[tuple[str, ...], str], Expr] = {}
     scatters: dict[tuple[str, ...], Expr] = {}
     for share in weights:
         if share.flat_weight:
-            gathers[share.flat_weight] = gathers.get(share.flat_weight, 0) + share.elements
+            key = share.flat_weight, "frozen" if share.weight.kept == "frozen" else "weight"
+            gathers[key] = gathers.get(key, 0) + share.elements
         if share.flat_gradient:
             scatters[share.flat_gradient] = scatters.get(share.flat_gradient, 0) + share.elements
-    forward = [Collective("all_gather", "weights", "weights", "forward", a, n, "weight") for a, n in gathers.items()]
-    second = [
-        Collective("all_gather", "weights", "weights", "input gradient", a, n, "weight") for a, n in gathers.items()
-    ]
+    forward = [Collective("all_gather", "weights", "weights", "forward", a, n, f) for (a, f), n in gathers.items()]
+    second = [evolve(gather, direction="input gradient") for gather in forward]
     reduced = [
         Collective("reduce_scatter", "gradients", "weights", "weight gradient", a, n, "gradient")
         for a, n in scatters.items()

@@ -93,7 +93,7 @@ class ModelGraph:
         return prod(self.sizes[a.size] for a in tensor.axes)
 
     def block_parameters(self, block: Block) -> int:
-        """Trained elements of one block, tied weights not counted."""
+        """Elements of one block's weights, tied weights not counted."""
         return sum(self.elements(w) for w in block.weights() if not w.tied)
 
     @property
@@ -103,8 +103,18 @@ class ModelGraph:
 
     @property
     def parameters(self) -> int:
-        """Trained elements of the model (tied weights once, extras left out): what the model class reports."""
+        """Elements of the model's weights (tied weights once, extras left out): what the model class reports."""
         return sum(self.block_parameters(block) * count for block, count in self.parts())
+
+    @property
+    def trained_parameters(self) -> int:
+        """Elements of the model that are not frozen (tied weights once, extras left out)."""
+        return sum(
+            count * self.elements(weight)
+            for block, count in self.parts()
+            for weight in block.weights()
+            if not (weight.tied or weight.frozen)
+        )
 
     @property
     def active_parameters(self) -> int:

@@ -19,8 +19,8 @@ from .attention import context_bytes
 from .axes import BATCH, CONTEXT, HEADS, QUERY
 from .layout import Layout, local_extent
 from .pairs import attention_pairs
-from .phase import width
-from .work import Alternatives, Step, Work
+from .phase import unpacked, width
+from .work import Alternatives, Direction, Step, Work
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -37,28 +37,39 @@ class _Extents:
     def __init__(self, placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]) -> None:
         phase, mesh = placer.phase, placer.mesh
         q = layouts[op.q.name]
-        self.batch = local_extent(phase.extents[BATCH], q[BATCH], mesh)
+        documents = phase.documents  # each is a sequence of its own here
+        self.batch = local_extent(phase.extents[BATCH], q[BATCH], mesh) * documents
         self.heads = local_extent(phase.extent(op.q.axes[2]), q[HEADS], mesh)
-        self.query = phase.extents[QUERY] / mesh.degree(q[QUERY])
-        self.context = phase.extents[CONTEXT]
-        pairs = attention_pairs(phase.extents[QUERY], self.context, op.causal) if phase.fused_attention else None
-        self.dense = phase.extents[QUERY] * self.context
-        self.pairs = (self.dense if pairs is None else pairs) / mesh.degree(q[QUERY])
+        query, self.context = phase.extents[QUERY] / documents, phase.extents[CONTEXT] / documents
+        self.query = query / mesh.degree(q[QUERY])
+        self.dense = query * self.context
+        fused = phase.fused_attention  # what is not computes every pair of the sequence, masked or not
+        pairs = attention_pairs(query, self.context, op.causal) if fused else self.dense * documents
+        self.pairs = pairs / mesh.degree(q[QUERY])
         self.qk = phase.extent(op.q.axes[-1])
         self.latent = phase.extent(op.latent.axes[-1])
         self.rope = phase.extent(op.rope_key.axes[-1])
         self.nope = phase.extent(op.up_key.axes[-1])
         self.value = phase.extent(op.up_value.axes[-1])
-        self.whole = phase.extents[BATCH] * phase.extent(op.q.axes[2])
+        self.whole = phase.extents[BATCH] * documents * phase.extent(op.q.axes[2])
 
 
 def latent_work(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]) -> Step:
     """The forward pass: expanded where the latents are all new (training), else the cheaper of both ways."""
+    _unpack(placer, op, layouts, "forward")
     expanded = _expanded(placer, op, layouts)
     if placer.phase.training:
         return expanded
     absorbed = _absorbed(placer, op, layouts)
     return Alternatives(op.name, "forward", {"expanded": (expanded,), "absorbed": (absorbed,)})
+
+
+def _unpack(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout], direction: Direction) -> None:
+    """Up-projections that are stored packed are expanded first."""
+    for weight in op.weights:
+        placer.steps.extend(
+            unpacked(weight, layouts[weight.name], op.name, direction, placer.mesh, placer.phase)
+        )  # fmt: skip
 
 
 def _traffic(
@@ -71,7 +82,7 @@ def _traffic(
         op.rope_key.name: context_bytes(placer, op.rope_key, layouts[op.rope_key.name], context),
     }
     for weight in op.weights:
-        reads[weight.name] = placer.size(weight, layouts[weight.name])
+        reads[weight.operand] = placer.size(weight, layouts[weight.name])
     return reads, {op.out.name: placer.size(op.out, layouts[op.out.name])}
 
 
@@ -116,7 +127,8 @@ def _shape(e: _Extents, kv_heads: Expr) -> dict[str, Expr]:
 
 
 def latent_gradient(placer: Placer, op: LatentAttention, layouts: Mapping[str, Layout]) -> list[Work]:
-    """Backward of the expanded form: the core's gradients, then the up-projection's two products."""
+    """Backward of the expanded form: the core's gradients, then the up-projection's two products (one if frozen)."""
+    _unpack(placer, op, layouts, "input gradient")
     e = _Extents(placer, op, layouts)
     project = 2 * e.batch * e.context * e.latent * e.heads * (e.nope + e.value)
     core = 2 * e.batch * e.heads * (e.qk + e.value) * e.pairs
@@ -127,8 +139,9 @@ def latent_gradient(placer: Placer, op: LatentAttention, layouts: Mapping[str, L
     inputs = {f"d({t.name})": reads[t.name] for t in op.reads}
     model = 2 * e.whole * (e.qk + e.value) * e.dense
     model_project = 2 * e.whole * e.context * e.latent * (e.nope + e.value)
-    gradient = {f"d({w.name})": 2 * placer.count(w, layouts[w.name]) * width("gradient") for w in op.weights}
-    return [
+    trained = [w for w in op.weights if not w.frozen]
+    gradient = {f"d({w.name})": 2 * placer.count(w, layouts[w.name]) * width("gradient") for w in trained}
+    found = [
         Work(op.name, "input gradient", "attention", (factor * core + project) * FLOP,
              (2 * model + model_project) * FLOP,
              {**reads, op.out.name: out, f"d({op.out.name})": out, "keys and values": 2 * grown},
@@ -137,3 +150,4 @@ def latent_gradient(placer: Placer, op: LatentAttention, layouts: Mapping[str, L
              {op.latent.name: reads[op.latent.name], "d(keys and values)": grown}, gradient,
              {"m": e.latent, "n": e.heads * (e.nope + e.value), "k": e.batch * e.context}, "gemm"),
     ]  # fmt: skip
+    return found if trained else found[:1]

@@ -61,7 +61,7 @@ class Contraction(Op):
 
     @property
     def saves(self) -> tuple[Tensor, ...]:
-        return (self.x,)
+        return () if self.weight.frozen else (self.x,)  # the input's own gradient needs the weight alone
 
 
 @frozen

@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING
 
 from attrs import field, frozen
 
-from ..algebra.symbols import symbol
-from .axes import BATCH, EXPERTS, QUERY, ROUTED, Axis, Tensor, Weight
+from ..algebra.symbols import symbol, unit_symbol
+from .axes import BATCH, CONTEXT, EXPERTS, QUERY, ROUTED, Axis, Tensor, Weight
 from .graph import Block
 from .layout import Layout, Rules, local_elements
 from .mesh import Mesh
 from .ops import Op
-from .work import Collective, Direction, Step
+from .work import Collective, Direction, Step, Work
 
 if TYPE_CHECKING:
     from sympy import Expr
 
 ENGINES = {"weight": "gemm", "expert": "expert", "high": "high"}
-"""Whose rate prices a product, by the format role of its weight."""
+"""Whose rate prices a product, by the format role of its weight; see ``engine_of``."""
+
+FLOP = unit_symbol("FLOP")
+
+EXPANSION_FLOPS = 2
+"""Operations for an element of a weight that is expanded: its value looked up, and times the scale of its block."""
 
 
 @frozen
@@ -31,7 +36,8 @@ class Phase:
 
     ``extents`` maps sizes (batch, query, context and the model's own) to expressions; ``training``: a backward pass
     follows; ``fused_attention``: probabilities stay on chip; ``cached``: keys and values of earlier tokens are read
-    from a cache; ``skew``: what stands for ``load_skew``.
+    from a cache; ``skew``: what stands for ``load_skew``; ``document``: tokens of the documents that sequences are
+    packed from, where attention stays inside each.
     """
 
     name: str
@@ -40,6 +46,14 @@ class Phase:
     fused_attention: bool = True
     cached: bool = False
     skew: Expr | None = None
+    document: Expr | None = None
+
+    @property
+    def documents(self) -> Expr:
+        """Parts of a sequence that attention takes for sequences of their own: one where nothing is packed."""
+        import sympy
+
+        return sympy.Integer(1) if self.document is None else self.extents[CONTEXT] / self.document
 
     @property
     def load_skew(self) -> Expr:
@@ -100,6 +114,26 @@ def routed_copies(layout: Layout, mesh: Mesh, phase: Phase) -> Expr:
 def width(tensor_format: str) -> Expr:
     """Bytes of one element kept in a format role."""
     return symbol(f"{tensor_format}_width")
+
+
+def engine_of(weight: Weight) -> str:
+    """Whose rate prices a product with a weight: a frozen one's that of its kind of layer."""
+    return ENGINES[("expert" if EXPERTS in weight.roles else "weight") if weight.format == "frozen" else weight.format]
+
+
+def unpacked(weight: Weight, layout: Layout, op: str, direction: Direction, mesh: Mesh, phase: Phase) -> list[Work]:
+    """The pass that expands a weight for the products of one direction; none where it is stored as they read it.
+
+    Source: QLoRA, arXiv:2305.14314, section 3: weights are expanded to 16 bits whenever they are used, forward and
+    backward.
+    """
+    if not weight.stored:
+        return []
+    count = elements(weight, layout, mesh, phase)
+    return [
+        Work(f"{op} expansion", direction, "pointwise", EXPANSION_FLOPS * count * FLOP, 0 * count,
+             {weight.name: count * width(weight.stored)}, {weight.operand: count * width(weight.format)})
+    ]  # fmt: skip
 
 
 def stored_layout(tensor: Tensor, rules: Rules, mesh: Mesh) -> Layout:

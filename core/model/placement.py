@@ -41,15 +41,16 @@ from .ops import (
     Sampling,
 )
 from .phase import (
-    ENGINES,
     Phase,
     Placed,
     Use,
     elements,
+    engine_of,
     ordered,
     reduction,
     routed_copies,
     stored_layout,
+    unpacked,
     weight_layout,
     width,
 )
@@ -190,12 +191,13 @@ class Placer:
                 out = out.with_axis(a.role, weight[a.role])
         partial = frozenset(atom for s in summed for atom in weight[s.role])
         flops, model, shape = self.product(op, x, weight)
+        self.steps.extend(unpacked(op.weight, weight, op.name, "forward", self.mesh, self.phase))
         self.steps.append(
             Work(
                 op.name, "forward", shape["kind"], flops, model,
-                {op.x.name: self.size(op.x, x), op.weight.name: self.weight_bytes(op, x, weight)},
+                {op.x.name: self.size(op.x, x), op.weight.operand: self.weight_bytes(op, x, weight)},
                 {op.out.name: self.size(op.out, out)},
-                {k: v for k, v in shape.items() if k != "kind"}, ENGINES[op.weight.format], op.x.name,
+                {k: v for k, v in shape.items() if k != "kind"}, engine_of(op.weight), op.x.name,
             )
         )  # fmt: skip
         self.uses.append(Use(op, {op.x.name: x, op.weight.name: weight, op.out.name: out}, weight.atoms() - aligned))

@@ -19,6 +19,7 @@ _SIZES = (
 _WIDTHS = (
     ("expert_width", "w_e", "bytes of one element of a routed expert's weights"),
     ("high_width", "w_h", "bytes of one weight element that quantisation leaves alone"),
+    ("frozen_width", "w_{fr}", "bytes of one weight element of a linear layer that is not trained"),
     ("mask_width", "w_{mask}", "bytes of one element of a dropout mask"),
     ("wide_width", "w_{wide}", "bytes of one element kept in high precision (loss, statistics)"),
 )
@@ -65,6 +66,9 @@ def _register() -> None:
         OWNER,
     )
     register(SymbolInfo("memory_utilisation", "u", "1", "fraction of device memory that a server may use", 0, 1), OWNER)
+    register(  # not declared whole: it stands for documents of any lengths
+        SymbolInfo("document_tokens", "s_d", "1", "tokens of a document that attention stays inside", lower=1), OWNER
+    )
     register(
         SymbolInfo("prefill_tokens", "n_{pre}", "1", "most tokens that one prefill pass computes at once", lower=1),
         OWNER,

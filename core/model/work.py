@@ -124,7 +124,8 @@ def unfused_loss(logits: Expr, kept: Expr, direction: Direction) -> dict[str, Ex
 
 @frozen
 class Gradient:
-    """The gradient of one weight on one device: its local ``elements`` and the atoms over which it is a partial sum.
+    """The gradient of one weight on one device (of a frozen one: what it would be): its local ``elements`` and the
+    atoms over which it is a partial sum.
 
     ``copies``: groups of ranks that hold the same part of a replicated axis, each with the sum of its own users only.
     """

@@ -58,6 +58,7 @@ class Numerics:
     """Widths by role [B], and the number format whose rate each engine runs at.
 
     ``widths``: weight, expert, high, activation, cache, gradient, gradient_copy, master, moment, mask, wide;
+    frozen where weights that are not trained have a format of their own;
     ``engines``: gemm, expert, high, attention, vector → format; ``title`` is printed with every answer.
     """
 
@@ -126,6 +127,10 @@ MOMENTS: dict[str, tuple[float, str]] = {
 """Format of Adam's two moments → bytes of both. 8 bits: a 32-bit scale for 2,048 of them (arXiv:2110.02861, 2.1)."""
 
 
+BASES: tuple[str, ...] = tuple(name for name in WIDTHS if name != "tf32")
+"""What weights that are not trained may be kept in."""
+
+
 def training_numerics(name: str, gradients: str = "fp32", moments: str = "fp32") -> Numerics:
     """The recipe of that name, with gradients and moments in these formats. Errors: UserError with the known ones."""
     for what, given, known in (
@@ -141,6 +146,23 @@ def training_numerics(name: str, gradients: str = "fp32", moments: str = "fp32")
         recipe, title=", ".join(filter(None, (title, told, more))),
         widths={**recipe.widths, "gradient": gradient, "gradient_copy": copied, "moment": moment},
     )  # fmt: skip
+
+
+def with_base(recipe: Numerics, base: str) -> tuple[Numerics, str]:
+    """A training recipe whose frozen linear weights are kept in the format ``base``, and how products read them.
+
+    ``plain``: as they are kept anyway; ``direct``: ``base`` is what the recipe multiplies in; ``expanded``: products
+    need them in the format of the recipe's weights first (QLoRA, arXiv:2305.14314, section 3).
+    Errors: UserError for an unknown format.
+    """
+    if base not in BASES:
+        raise unknown("format of frozen weights", base, BASES)
+    kept = "fp32" if recipe.widths["weight"] == WIDTHS["fp32"] else recipe.engines["high"]
+    if base == kept:
+        return recipe, "plain"
+    title = f"{recipe.title}, frozen linear weights {base}"
+    found = evolve(recipe, title=title, widths={**recipe.widths, "frozen": WIDTHS[base]})
+    return found, "direct" if base == recipe.engines["gemm"] else "expanded"
 
 
 def serving_numerics(precision: str, cache: str, quantization: Mapping[str, str], dtype: str) -> Numerics:

@@ -5,7 +5,8 @@ Floor: records. Plain data (no sympy, no numpy); ``to_json`` is the documented s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 from attrs import field, frozen
@@ -76,13 +77,21 @@ class LedgerRow:
 class Obstacle:
     """Why a setting is not feasible: ``reason`` in words, ``row`` of the ledger that overflows, what would fit.
 
-    ``layout``: the setting cannot be laid out on the devices at all, so its figures mean little.
+    ``remedy``: in words, or a function that finds them, called when they are first read: the search for what would
+    fit takes longer than the answer. ``layout``: the setting cannot be laid out on the devices at all, so its figures
+    mean little.
     """
 
     reason: str
     row: str = ""
-    remedy: str = ""
+    # equal reasons have equal remedies: comparing two obstacles need not search for either
+    _remedy: str | Callable[[], str] = field(default="", repr=False, eq=False)
     layout: bool = False
+
+    @cached_property
+    def remedy(self) -> str:
+        """What would fit, as a person would type it; empty where nothing near does."""
+        return self._remedy if isinstance(self._remedy, str) else self._remedy()
 
 
 @frozen

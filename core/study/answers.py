@@ -6,6 +6,7 @@ Floor: study. Plain numbers.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ..algebra.units import format_si
@@ -13,7 +14,7 @@ from ..model.work import COLLECTIVES
 from ..records.prediction import Answer, LedgerRow, Obstacle
 from .case import Case, is_broken
 from .intervals import Confidence, confidence
-from .tree import valued_tree
+from .tree import Trees, shown_tree
 
 SECONDS_PER_DAY = 86_400.0
 SECONDS_PER_HOUR = 3_600.0
@@ -34,18 +35,17 @@ def answer(case: Case, settings: Mapping[str, Any]) -> Answer:
     )
     peak = float(out["memory.peak"])
     parameters = {name: float(v) for name, v in values.items() if isinstance(v, (int, float))}
-    trees = {name: valued_tree(case.program, root, out, parameters) for name, root in case.program.roots.items()}
-    main = trees["step" if case.task == "train" else "tpot"]
+    shown = {name: shown_tree(case.program, root, out) for name, root in case.program.roots.items()}
+    main = shown["step" if case.task == "train" else "tpot"]
     obstacles = tuple(find_obstacles(case, settings, values, figures, ledger, peak))
     sizes = {"peak": peak, "capacity": case.machine.accelerator.memory, "kv_cache": 0.0}
     sizes.update({row.name: row.bytes for row in ledger if row.name == "kv_cache"})
-    trust = confidence(case, trees, figures, sizes)
+    trust = confidence(case, shown, figures, sizes)
     lines = [*assumption_lines(case, settings, values, trust), *narrow_lines(trust, sizes, obstacles)]
     return Answer(
         case.task, case.graph.name, case.machine.name, shown_setting(case, settings, values), figures, ledger,
-        described["label"], peak, case.machine.accelerator.memory, trees, main.bound_by, not obstacles, obstacles,
-        trust.calibrated, tuple(lines), trust.intervals, trust.extrapolated,
-        trust.kernels,
+        described["label"], peak, case.machine.accelerator.memory, Trees(shown, parameters), main.bound_by,
+        not obstacles, obstacles, trust.calibrated, tuple(lines), trust.intervals, trust.extrapolated, trust.kernels,
     )  # fmt: skip
 
 
@@ -173,7 +173,7 @@ def find_obstacles(
                 f"does not fit: needs {needs} on the fullest device; the largest row is {largest.name} "
                 f"({format_si(largest.bytes, 'B', 3)})",
                 largest.name,
-                remedy(case, settings),
+                partial(remedy, case, dict(settings)),
             )
         )
     for name, limit, unit in (("tpot_s", "max_tpot", "s"), ("ttft_s", "max_ttft", "s")):
@@ -300,6 +300,9 @@ def assumption_lines(
         tokens = values["input_tokens"] + values["output_tokens"]
     else:
         tokens = values["sequence"]
+    if case.plan.packed:  # positions begin anew with each document
+        tokens = values["document_tokens"]
+        lines.append(f"packed: attention takes each document of {_short(tokens)} tokens for a sequence of its own")
     if case.graph.max_positions and tokens > case.graph.max_positions:
         lines.append(f"{_plain(tokens):,} tokens exceed the model's {case.graph.max_positions:,} positions")
     for key in ("text_only", "note"):

@@ -152,7 +152,7 @@ def stage_node(
 
 def stored_weights(share: WeightShare, mesh: Mesh) -> Expr:
     """Bytes of a stored weight."""
-    return share.elements * width(share.weight.format) / mesh.degree(share.flat_weight)
+    return share.elements * width(share.weight.kept) / mesh.degree(share.flat_weight)
 
 
 def copies(cost: BlockCost) -> list[WeightShare]:

@@ -82,6 +82,7 @@ def training_model(plan: Plan) -> TrainingModel:
         training=True,
         fused_attention=plan.fused_attention,
         skew=expert_skew(plan, mesh),
+        document=symbol("document_tokens") if plan.packed else None,
     )
     graph = plan.graph
     embedding = block_cost(graph.embedding, phase, setting, again=Recomputation())
@@ -148,7 +149,7 @@ def _step(
         for c in _replicated(costs, embedding, output, stages, setting)
     ]
     # A table tied to the output layer stands on the first and the last stage: both add up their gradients.
-    tied = sympy.Add(*(w.elements for w in copies(output)))
+    tied = sympy.Add(*(w.trained for w in copies(output)))
     if tied != 0 and plan.schedule and not (plan.schedule.returns or plan.schedule.opposite):
         shared = Collective(
             "send", "tied embedding gradient", "gradients", "update", stage_atoms(plan, mesh), tied, "gradient"
@@ -254,7 +255,7 @@ def _opposite(
     """Once a step: both devices that hold a stage hand each other its gradients, after any scatter."""
 
     def own(w: WeightShare) -> Expr:
-        return w.elements / setting.mesh.degree({*w.flat_gradient, *w.flat_optimizer})
+        return w.trained / setting.mesh.degree({*w.flat_gradient, *w.flat_optimizer})
 
     size = functions().fmax(*(weights_over_stage(s, costs, embedding, output, own) for s in stages))
     atoms = stage_atoms(plan, setting.mesh)
@@ -295,7 +296,7 @@ def _update(
     mesh = setting.mesh
 
     def owned(w: WeightShare) -> Expr:
-        return w.elements / mesh.degree(w.flat_optimizer)
+        return w.trained / mesh.degree(w.flat_optimizer)
 
     size = functions().fmax(*(weights_over_stage(s, costs, embedding, output, owned) for s in stages))
     found: list[Node] = []
@@ -339,8 +340,8 @@ def _ledger(
     kept = setting.rules.states("weight", "kept")
     rows: tuple[Row, ...] = (
         Row("weights", over(lambda w: stored_weights(w, mesh))),
-        Row("gradients", over(lambda w: w.elements * gradient / mesh.degree(w.flat_gradient))),
-        Row("optimizer", over(lambda w: w.elements * state / mesh.degree(w.flat_optimizer))),
+        Row("gradients", over(lambda w: w.trained * gradient / mesh.degree(w.flat_gradient))),
+        Row("optimizer", over(lambda w: w.trained * state / mesh.degree(w.flat_optimizer))),
         Row("activations", in_flight * saved, ("compute",)),
         Row(
             "workspace",
@@ -363,7 +364,7 @@ def _transient(cost: BlockCost, mesh: Mesh, kept: bool) -> Expr:
     """Momentary bytes of one block: its working set, gradients until scattered, weights while they are gathered, unless
     those are ``kept``, which has a row of its own."""
     reduced = (
-        w.elements * width("gradient") * (1 - 1 / mesh.degree(w.flat_gradient)) for w in cost.weights if w.flat_gradient
+        w.trained * width("gradient") * (1 - 1 / mesh.degree(w.flat_gradient)) for w in cost.weights if w.flat_gradient
     )
     return cost.working + sympy.Add(*reduced) + (sympy.Integer(0) if kept else _gathered(cost, mesh))
 
@@ -371,9 +372,7 @@ def _transient(cost: BlockCost, mesh: Mesh, kept: bool) -> Expr:
 def _gathered(cost: BlockCost, mesh: Mesh) -> Expr:
     """Bytes of a block's gathered weights besides this device's own part."""
     found = (
-        w.elements * width(w.weight.format) * (1 - 1 / mesh.degree(w.flat_weight))
-        for w in cost.weights
-        if w.flat_weight
+        w.elements * width(w.weight.kept) * (1 - 1 / mesh.degree(w.flat_weight)) for w in cost.weights if w.flat_weight
     )
     return sympy.Add(*found)
 

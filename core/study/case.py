@@ -25,6 +25,7 @@ from .calibration import Trust, calibration
 from .plan import Plan, all_options, applicable
 from .program import Program, program
 from .settings import SettingInfo, settings_for
+from .tuning import fine_tuned
 
 if TYPE_CHECKING:
     from ..host.host import Host
@@ -130,6 +131,9 @@ class Case:
                     "([own_node] in its file, or --node)"
                 )
             found.append(at_most("devices", "reachable_devices", reach))
+        if self.plan.packed:
+            told = "a document can't be longer than the sequence it is packed into"
+            found.append(at_most("document_tokens", "sequence", told))
         return (*found, *self.plan.constraints)
 
     def violations(self, values: Mapping[str, Any]) -> list[tuple[Constraint, Any]]:
@@ -187,12 +191,25 @@ def make_case(
 ) -> Case:  # fmt: skip
     """The case for structural settings (those that are not numbers: precision, recompute, options, stack, ...).
 
+    Its graph is the one that is computed: with adapters, where those are asked for.
+
     Errors: UserError for an unknown stack, precision or kernel family, or a format that the accelerator lacks.
     """
     infos = settings_for(task, host) if infos is None else infos
     chosen = {n: i.default for n, i in infos.items() if (i.structural or i.kind == "choice") and i.default is not None}
     chosen.update({name: value for name, value in structure.items() if value is not None})
     accelerator = machine.accelerator
+    assumptions: list[str] = []
+    if task == "train":
+        kept = (str(chosen.get(name, "fp32")) for name in ("gradients", "optimizer_states"))
+        numerics = training_numerics(str(chosen["precision"]), *kept)
+        graph, numerics, assumptions = fine_tuned(graph, numerics, chosen)
+    else:
+        dtype = graph.dtype
+        if dtype != "fp16" and "bf16" not in accelerator.rates and "fp16" in accelerator.rates:
+            dtype = "fp16"
+            assumptions.append(f"{accelerator.name} has no bf16 rate: what the model keeps in 16 bits is fp16")
+        numerics = serving_numerics(str(chosen["precision"]), str(chosen["kv_precision"]), graph.quantization, dtype)
     family = host.get("kernel family", str(chosen.get("kernels") or accelerator.kernels))
     stack = host.stack(str(chosen.get("stack", "ideal")))
     strategies = applicable(host.strategies().values(), graph.sizes, task)
@@ -202,20 +219,13 @@ def make_case(
     plan = Plan(
         task, graph, strategies, {n: chosen.get(n, o.default) for n, o in all_options(strategies, task).items()},
         family, len(machine.node.tiers), str(chosen.get("recompute", "none")),
-        chosen.get("attention", "fused") == "fused", extras, **_passes(graph, chosen),
+        chosen.get("attention", "fused") == "fused", extras, chosen.get("document_tokens") is not None,
+        **_passes(graph, chosen),
     )  # fmt: skip
-    assumptions: list[str] = []
-    if task == "train":
-        kept = (str(chosen.get(name, "fp32")) for name in ("gradients", "optimizer_states"))
-        numerics = training_numerics(str(chosen["precision"]), *kept)
-    else:
-        dtype = graph.dtype
-        if dtype != "fp16" and "bf16" not in accelerator.rates and "fp16" in accelerator.rates:
-            dtype = "fp16"
-            assumptions.append(f"{accelerator.name} has no bf16 rate: what the model keeps in 16 bits is fp16")
-        numerics = serving_numerics(str(chosen["precision"]), str(chosen["kv_precision"]), graph.quantization, dtype)
     fixed: dict[str, float] = {name: float(value) for name, value in graph.sizes.items()}
     fixed.update({f"{role}_width": value for role, value in numerics.widths.items()})
+    if plan.packed:
+        fixed["document_tokens"] = chosen["document_tokens"]
     for engine, wanted in numerics.engines.items():
         rate, used = rate_of(accelerator, wanted)
         fixed[f"{engine}_rate"] = rate

@@ -15,10 +15,9 @@ from typing import Any
 
 from attrs import frozen
 
-from ..records.prediction import TreeNode
 from .calibration import UNMEASURED, Trust
 from .case import Case
-from .tree import leaves
+from .tree import Node, leaves
 
 LEVEL = 0.8
 Z = 1.2815515655446004
@@ -56,16 +55,16 @@ class Confidence:
 
 
 def confidence(
-    case: Case, trees: Mapping[str, TreeNode], figures: Mapping[str, Any], memory: Mapping[str, float]
+    case: Case, trees: Mapping[str, Node], figures: Mapping[str, Any], memory: Mapping[str, float]
 ) -> Confidence:
     """For one answer. ``memory``: bytes of peak and of keys and values, and capacity, of the fullest device."""
     share = 1.0 if case.stack is None else case.stack.kernel_share(case.task, case.machine.accelerator.name)
-    spreads = {name: kernel_spread(root, case.trust, share) for name, root in trees.items()}
+    kernels = {name: weighed(root, case.trust, share) for name, root in trees.items()}
     intervals: dict[str, tuple[float, float]] = {}
     for figure, tree in TIMES.items():
         value = figures.get(figure)
-        if value is not None and tree in spreads:
-            sigma = math.hypot(spreads[tree], software_spread(case, figure))
+        if value is not None and tree in kernels:
+            sigma = math.hypot(kernels[tree].spread, software_spread(case, figure))
             low, high = around(float(value), sigma)
             intervals[figure] = low, min(high, 1.0) if figure in ("mfu", "hfu") else high
     cost, rate = "cost_per_million_tokens_usd", "tokens_per_s" if case.task == "train" else "output_tokens_per_s"
@@ -81,18 +80,17 @@ def confidence(
         own = _stack_spread(case, "kv_capacity_tokens", min(sigma * rest / free, 1.0))
         for figure in ("kv_capacity_tokens", "max_concurrency"):
             intervals[figure] = around(float(figures[figure]), own)
-    main = trees["step" if case.task == "train" else "tpot"]
-    stretched = {line: None for root in trees.values() for line in stretches(root, case.trust)}
+    stretched = {line: None for tree in kernels.values() for line in tree.stretches}
     if case.stack is not None and (standing := case.stack.standing(case.task, case.machine.accelerator.name)):
         stretched[f"{case.stack.name}: {standing}"] = None
-    shares = slot_shares(main)
+    shares = kernels["step" if case.task == "train" else "tpot"].shares
     sound = all(
         slot in case.trust and case.trust[slot].calibrated and not case.trust[slot].stands_in
         for slot, share in shares.items()
         if share > 0.02 and slot != "host"
     )
-    kernels = {slot: _described(case.trust.get(slot), share) for slot, share in sorted(shares.items())}
-    return Confidence(intervals, tuple(stretched), case.calibrated and sound, kernels)
+    behind = {slot: _described(case.trust.get(slot), share) for slot, share in sorted(shares.items())}
+    return Confidence(intervals, tuple(stretched), case.calibrated and sound, behind)
 
 
 def around(value: float, sigma: float) -> tuple[float, float]:
@@ -105,22 +103,50 @@ def around(value: float, sigma: float) -> tuple[float, float]:
     return value * math.exp(-Z * sigma), value * math.exp(Z * sigma)
 
 
-def kernel_spread(root: TreeNode, trust: Mapping[str, Trust], share: float = 1.0) -> float:
-    """Standard deviation of ln(measured/predicted) of a tree's time that its kernels' residuals make.
+@frozen
+class Weighed:
+    """What a tree's kernels come to. ``spread``: standard deviation of ln(measured/predicted) of its time that their
+    residuals make; ``shares``: slot → share of the time, leaves without a slot under their kind; ``stretches``: one
+    line for each slot that matters (1 % of the time) and is a stand-in or lies outside its fitted range."""
+
+    spread: float
+    shares: Mapping[str, float]
+    stretches: tuple[str, ...]
+
+
+def weighed(root: Node, trust: Mapping[str, Trust], share: float = 1.0) -> Weighed:
+    """A tree's leaves against what is known of their slots.
 
     ``share``: how much of the kernels' spread counts; what lies outside the fitted range counts in full.
     """
-    by_slot: dict[str, float] = {}
+    spreads: dict[str, float] = {}
+    shares: dict[str, float] = {}
+    farthest: dict[str, tuple[float, str]] = {}
     for leaf in leaves(root):
-        if leaf.tags.get("kind") == "host":
-            continue
-        known = trust.get(leaf.slot)
-        sigma = share * (UNMEASURED if known is None else known.sigma)
-        if known is not None:
-            beyond = known.beyond({name: value for name, (_, value) in leaf.inputs.items()})
-            sigma = math.hypot(sigma, min(STRETCH * beyond, STRETCH_MOST))
-        by_slot[leaf.slot] = by_slot.get(leaf.slot, 0.0) + leaf.share * sigma
-    return math.sqrt(sum(part * part for part in by_slot.values()))
+        slot, part, kind = leaf.slot, leaf.share, leaf.tags.get("kind")
+        name = slot or (leaf.name if kind is None else kind)
+        shares[name] = shares.get(name, 0.0) + part
+        known = trust.get(slot)
+        beyond = 0.0
+        if known is not None and known.record is not None:
+            beyond = known.beyond({given: value for given, (_, value) in leaf.inputs.items()})
+            if beyond > farthest.get(slot, (0.05, ""))[0]:
+                farthest[slot] = (beyond, leaf.name)
+        if kind != "host":
+            sigma = share * (UNMEASURED if known is None else known.sigma)
+            if known is not None:
+                sigma = math.hypot(sigma, min(STRETCH * beyond, STRETCH_MOST))
+            spreads[slot] = spreads.get(slot, 0.0) + part * sigma
+    lines = [
+        f"{slot}: {name} lies outside the fitted range by a factor of {math.exp(beyond):.3g}"
+        for slot, (beyond, name) in farthest.items()
+        if shares.get(slot, 0.0) >= 0.01
+    ]
+    for slot, part in shares.items():
+        known = trust.get(slot)
+        if known is not None and known.stands_in and part >= 0.01:
+            lines.append(f"{slot}: {known.stands_in}")
+    return Weighed(math.sqrt(sum(part * part for part in spreads.values())), shares, tuple(lines))
 
 
 def software_spread(case: Case, figure: str) -> float:
@@ -133,36 +159,6 @@ def _stack_spread(case: Case, figure: str, stated: float) -> float:
     if case.stack is not None:
         known = case.stack.spread(case.task, case.machine.accelerator.name, figure)
     return stated if known is None else known
-
-
-def slot_shares(root: TreeNode) -> dict[str, float]:
-    """Slot → share of a tree's time; leaves without a slot under their kind."""
-    found: dict[str, float] = {}
-    for leaf in leaves(root):
-        name = leaf.slot or leaf.tags.get("kind", leaf.name)
-        found[name] = found.get(name, 0.0) + leaf.share
-    return found
-
-
-def stretches(root: TreeNode, trust: Mapping[str, Trust]) -> list[str]:
-    """One line for each slot that matters (1 % of the time) and is a stand-in or lies outside its fitted range."""
-    lines = []
-    shares = slot_shares(root)
-    farthest: dict[str, tuple[float, str]] = {}
-    for leaf in leaves(root):
-        known = trust.get(leaf.slot)
-        if known is None or known.record is None or shares.get(leaf.slot, 0.0) < 0.01:
-            continue
-        beyond = known.beyond({name: value for name, (_, value) in leaf.inputs.items()})
-        if beyond > farthest.get(leaf.slot, (0.05, ""))[0]:
-            farthest[leaf.slot] = (beyond, leaf.name)
-    for slot, (beyond, name) in farthest.items():
-        lines.append(f"{slot}: {name} lies outside the fitted range by a factor of {math.exp(beyond):.3g}")
-    for slot, share in shares.items():
-        known = trust.get(slot)
-        if known is not None and known.stands_in and share >= 0.01:
-            lines.append(f"{slot}: {known.stands_in}")
-    return lines
 
 
 def _described(known: Trust | None, share: float) -> dict[str, Any]:

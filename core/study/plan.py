@@ -24,7 +24,8 @@ class Plan:
     """One task (train or serve) for one model structure under one set of strategies.
 
     ``tiers``: number of link tiers of the machine; ``recompute`` and what is named after it, ``fused_attention``,
-    ``extras``, ``loss_chunks``, ``clip`` and ``graphs`` as asked.
+    ``extras``, ``loss_chunks``, ``clip`` and ``graphs`` as asked; ``packed``:
+    sequences are packed from documents of ``document_tokens``.
     """
 
     task: str
@@ -36,6 +37,7 @@ class Plan:
     recompute: str = "none"
     fused_attention: bool = True
     extras: tuple[str, ...] = ()
+    packed: bool = False
     recompute_ops: tuple[str, ...] = ()
     recompute_layers: int = 0
     recompute_group: int = 1
@@ -95,6 +97,7 @@ class Plan:
                 self.clip,
                 self.graphs,
             ],
+            self.packed,
         )
 
     def files(self) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ the model, rules of the strategies, formulas, tiers), never a value: every size,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
 from typing import Any
 
 from attrs import frozen
@@ -27,6 +28,11 @@ class Program:
     roots: dict[str, int]
     ledger: dict[str, Any]
     facts: dict[str, Any]
+
+    @cached_property
+    def node_outputs(self) -> tuple[str, ...]:
+        """The output that is each node's time [s], by node number."""
+        return tuple(f"t{number}" for number in range(len(self.nodes)))
 
     def evaluate(self, values: Mapping[str, Any], outputs: Iterable[str] | None = None) -> dict[str, Any]:
         """The outputs (all, or the named ones) for numbers or arrays of every input."""

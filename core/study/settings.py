@@ -12,7 +12,7 @@ from attrs import frozen
 
 from ..errors import PluginError, shown
 from ..model.interfaces.strategy import Strategy
-from ..records.numerics import GRADIENTS, MOMENTS, TRAINING, WIDTHS
+from ..records.numerics import BASES, GRADIENTS, MOMENTS, TRAINING, WIDTHS
 
 if TYPE_CHECKING:
     from ..host.host import Host
@@ -58,6 +58,10 @@ CORE: tuple[SettingInfo, ...] = (
     SettingInfo("sequence", "--sequence", "count",
                 "tokens of a sequence; default: 8,192 or the model's maximum if lower",
                 aliases=("--seq-length",), searchable=True, lower=1, upper=10**8, unit="tokens", tasks=TRAIN),
+    SettingInfo("document_tokens", "--document-tokens", "number",
+                "sequences are packed from documents of so many tokens, and attention stays inside each (of varied "
+                "lengths l: mean of l² over mean of l); default: nothing is packed",
+                searchable=True, structural=True, lower=1, upper=10**8, unit="tokens", tasks=TRAIN),
     SettingInfo("precision", "--precision", "choice", "number formats of the run", "bf16", tuple(TRAINING),
                 searchable=True, tasks=TRAIN),
     SettingInfo("gradients", "--gradients", "choice", "what gradients are kept and added up in", "fp32",
@@ -84,6 +88,15 @@ CORE: tuple[SettingInfo, ...] = (
     SettingInfo("loss_chunks", "--loss-chunks", "count",
                 "parts of a micro-batch's tokens that the output layer and its loss (or a fused one) take one by one",
                 1, searchable=True, structural=True, lower=1, upper=10_000, tasks=TRAIN),
+    SettingInfo("lora_rank", "--lora-rank", "count",
+                "train adapters of this rank (LoRA) and leave the model's own weights frozen; default: all are trained",
+                searchable=True, structural=True, lower=1, upper=10**6, tasks=TRAIN),
+    SettingInfo("lora_targets", "--lora-targets", "text",
+                "layers with an adapter: attention, mlp, experts (routed ones), all, or names of layers (q+v); the "
+                "up-projections inside latent attention have none; default: all", structural=True, tasks=TRAIN),
+    SettingInfo("base_precision", "--base-precision", "choice",
+                "format of frozen linear weights, expanded for every product (QLoRA: nf4); default: the recipe's",
+                None, BASES, searchable=True, tasks=TRAIN),
     SettingInfo("mtp", "--mtp", "flag", "train the model's multi-token-prediction layer too", False, structural=True,
                 tasks=TRAIN),
     SettingInfo("input_tokens", "--input", "count", "tokens of a prompt", 1024, aliases=("--input-tokens",),

@@ -121,6 +121,7 @@ class Scene:
     family: KernelFamily
     fused_attention: bool = True
     recompute: str = "none"
+    packed: bool = False
     _made: dict[str, Any] = field(factory=dict, init=False, repr=False)
 
     @classmethod
@@ -143,7 +144,7 @@ class Scene:
         if "plan" not in self._made:
             self._made["plan"] = Plan(
                 "train", self.graph, self.strategies, self.options, self.family, len(TIERS), self.recompute,
-                self.fused_attention,
+                self.fused_attention, packed=self.packed,
             )  # fmt: skip
         plan: Plan = self._made["plan"]
         return plan

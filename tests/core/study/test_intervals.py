@@ -30,9 +30,7 @@ from slipstick.core.study.intervals import (
     TIMES,
     Z,
     around,
-    kernel_spread,
-    slot_shares,
-    stretches,
+    weighed,
 )
 
 Record = Callable[..., FittedRecord]
@@ -54,12 +52,12 @@ def trusts(**sigmas: float) -> dict[str, Trust]:
 def test_kernels_of_one_slot_are_off_together_and_slots_apart() -> None:
     """0.3 + 0.2 of one slot at 10 %, 0.5 of another at 8 %: √(0.05² + 0.04²)."""
     root = tree(leaf("a", 0.3), leaf("a", 0.2), leaf("b", 0.5))
-    assert kernel_spread(root, trusts(a=0.1, b=0.08)) == pytest.approx(math.hypot(0.05, 0.04))
+    assert weighed(root, trusts(a=0.1, b=0.08)).spread == pytest.approx(math.hypot(0.05, 0.04))
 
 
 def test_the_host_has_no_kernels_and_an_unknown_slot_is_unmeasured() -> None:
     root = tree(leaf("", 0.4, "host"), leaf("", 0.4), leaf("odd", 0.2))
-    assert kernel_spread(root, {}) == pytest.approx(UNMEASURED * math.hypot(0.4, 0.2))
+    assert weighed(root, {}).spread == pytest.approx(UNMEASURED * math.hypot(0.4, 0.2))
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.floats(0.01, 1)), min_size=1, max_size=8), st.floats(0, 1))
@@ -67,10 +65,10 @@ def test_the_spread_lies_between_all_apart_and_all_together(parts: list[tuple[st
     total = sum(size for _, size in parts)
     root = tree(*(leaf(slot, size / total) for slot, size in parts))
     known = trusts(a=0.1, b=0.05, c=0.2)
-    spread = kernel_spread(root, known)
+    spread = weighed(root, known).spread
     each = [size / total * known[slot].sigma for slot, size in parts]
     assert math.sqrt(sum(s * s for s in each)) * (1 - 1e-9) <= spread <= sum(each) * (1 + 1e-9)
-    assert kernel_spread(root, known, share) == pytest.approx(share * spread)
+    assert weighed(root, known, share).spread == pytest.approx(share * spread)
 
 
 def test_the_spread_is_that_of_dice() -> None:
@@ -79,7 +77,7 @@ def test_the_spread_is_that_of_dice() -> None:
     random = np.random.default_rng(0)
     runs = sum(share * np.exp(sigmas[s] * random.normal(size=100_000)) for s, share in shares.items())
     root = tree(*(leaf(slot, share / 2) for slot, share in shares.items() for _ in range(2)))
-    assert kernel_spread(root, trusts(**sigmas)) == pytest.approx(float(np.std(np.log(runs))), rel=0.03)
+    assert weighed(root, trusts(**sigmas)).spread == pytest.approx(float(np.std(np.log(runs))), rel=0.03)
 
 
 @given(st.floats(1e-9, 1e12), st.floats(0, 1))
@@ -99,12 +97,12 @@ def test_an_interval_holds_four_of_five() -> None:
 
 def test_what_lies_outside_the_fitted_range_widens(fitted: Record) -> None:
     known = {"a": Trust("a", fitted(ranges={"flops": (1.0, 1e9)}), sigma=0.06)}
-    inside, at_e, far = (kernel_spread(tree(leaf("a", 1.0, flops=f)), known) for f in (1e9, math.e * 1e9, 1e30))
+    inside, at_e, far = (weighed(tree(leaf("a", 1.0, flops=f)), known).spread for f in (1e9, math.e * 1e9, 1e30))
     assert inside == pytest.approx(0.06)
     assert at_e == pytest.approx(math.hypot(0.06, STRETCH))
     assert far == pytest.approx(math.hypot(0.06, STRETCH_MOST))
     # A stack's share is of what all kernels have in common: what is stretched counts in full.
-    assert kernel_spread(tree(leaf("a", 1.0, flops=math.e * 1e9)), known, 0.0) == pytest.approx(STRETCH)
+    assert weighed(tree(leaf("a", 1.0, flops=math.e * 1e9)), known, 0.0).spread == pytest.approx(STRETCH)
 
 
 def test_what_is_stretched_is_said_once_a_slot_if_it_matters(fitted: Record) -> None:
@@ -114,9 +112,10 @@ def test_what_is_stretched_is_said_once_a_slot_if_it_matters(fitted: Record) -> 
         "c": Trust("c", fitted(ranges={"flops": (1.0, 1e9)}), "fp8_block for fp8"),
     }
     root = tree(leaf("a", 0.4, flops=2e9), leaf("a", 0.3, flops=7e9), leaf("b", 0.295), leaf("c", 0.005, flops=7e9))
-    assert stretches(root, known) == ["a: a a lies outside the fitted range by a factor of 7", "b: fp8_block for fp8"]
-    assert stretches(tree(leaf("a", 1.0, flops=1.01e9)), known) == []  # a hundredth more is no other kernel
-    assert slot_shares(root) == pytest.approx({"a": 0.7, "b": 0.295, "c": 0.005})
+    told = ("a: a a lies outside the fitted range by a factor of 7", "b: fp8_block for fp8")
+    assert weighed(root, known).stretches == told
+    assert weighed(tree(leaf("a", 1.0, flops=1.01e9)), known).stretches == ()  # a hundredth more is no other kernel
+    assert weighed(root, known).shares == pytest.approx({"a": 0.7, "b": 0.295, "c": 0.005})
 
 
 # --- whole answers ------------------------------------------------------------------------------------------------
@@ -188,7 +187,7 @@ def test_the_spread_of_the_stack_stands_beside_that_of_the_kernels(
 ) -> None:
     all_slots(fitted, chip)
     plain = served(concurrency=8)
-    shares = slot_shares(plain.trees["tpot"])
+    shares = weighed(plain.trees["tpot"], {}).shares
     kernels = math.sqrt(sum((0.06 * share) ** 2 for share in shares.values()))
     assert sigma(plain, "tpot_s") == pytest.approx(math.hypot(kernels, SOFTWARE_UNMEASURED))
     known = served(stack(tpot_s=0.04), concurrency=8)
