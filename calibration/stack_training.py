@@ -47,6 +47,7 @@ STATED: Mapping[str, tuple[float, str]] = {
     "step_overhead": (3e-3, "optimizer, loss scale and logging on the host"),
     "launch_exposed": (0.25, "kernels of a pass differ in length; short ones hide no launch"),
     "exposed_share": (0.25, "what transfers take from the kernels beside them"),
+    "routed_unfused": (1.0, "grouped products have no biases of their own in training libraries"),
 }
 """What every training stack states, where it is not fitted: coefficient → value and why."""
 

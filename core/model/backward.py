@@ -22,7 +22,7 @@ from .ops import Attention, Combine, Contraction, Dispatch, LatentAttention, Loo
 from .phase import Placed, Use, engine_of, ordered, reduction, stored_layout, unpacked, width
 from .placement import Placer
 from .routing import exchange, permuted
-from .work import Collective, Gradient, Step, Work, unfused, unfused_loss
+from .work import ROUTED_UNFUSED, Collective, Gradient, Step, Work, routed_bias, unfused, unfused_loss
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -175,6 +175,8 @@ class BackwardPlacer(Placer):
         new = [a for a in op.weight.axes if a not in op.x.axes]
         partial = frozenset(atom for a in new for atom in weight[a.role])
         self.steps.extend(unpacked(op.weight, weight, op.name, "input gradient", self.mesh, self.phase))
+        if op.bias is not None and kind == "grouped_gemm":
+            self.steps.append(routed_bias(op.name, "input gradient", dy))
         self.steps.append(
             Work(op.name, "input gradient", kind, flops, model,
                  {f"d({op.out.name})": dy, op.weight.operand: self.weight_bytes(op, x, weight)},
@@ -328,7 +330,9 @@ class BackwardPlacer(Placer):
             flops = 2 * op.flops * self.count(first, self.layout[first.name]) * FLOP
             # unfused, a chain of operations has about two for each on the way back, less the one that starts it
             shape = unfused(2 * op.rounds - 1, writes.values())
-            self.steps.append(Work(op.name, "input gradient", "pointwise", flops, ZERO, reads, writes, shape))
+            by = ROUTED_UNFUSED if op.apart else ""
+            work = Work(op.name, "input gradient", "pointwise", flops, ZERO, reads, writes, shape, unfused_by=by)
+            self.steps.append(work)
         for weight in op.parameters:  # partial over whatever splits an axis that the weight lacks: tokens, or heads too
             layout = use.layouts[op.inputs[0].name]
             summed = (a.role for a in op.inputs[0].axes if a not in weight.axes)

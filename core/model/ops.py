@@ -155,7 +155,8 @@ class Pointwise(Op):
 
     ``flops``: operations per element of the first output; ``saved``: what its backward pass needs again (a residual
     sum needs nothing, an activation function its input, dropout its mask); ``rounds``: passes over each output that
-    software takes which fuses nothing (an RMSNorm written as square, mean, product, gain takes four).
+    software takes which fuses nothing (an RMSNorm written as square, mean, product, gain takes four); ``apart``: no
+    library has a kernel for the whole of it, so that this is what routed experts cost beside their products.
     """
 
     inputs: tuple[Tensor, ...]
@@ -164,6 +165,7 @@ class Pointwise(Op):
     saved: tuple[Tensor, ...] = ()
     parameters: tuple[Weight, ...] = ()
     rounds: int = 1
+    apart: bool = False
 
     @property
     def reads(self) -> tuple[Tensor, ...]:

@@ -55,7 +55,7 @@ from .phase import (
     width,
 )
 from .routing import combine, dispatch
-from .work import Collective, Direction, Step, Work, unfused, unfused_loss
+from .work import ROUTED_UNFUSED, Collective, Direction, Step, Work, routed_bias, unfused, unfused_loss
 
 if TYPE_CHECKING:
     from sympy import Expr
@@ -200,6 +200,8 @@ class Placer:
                 {k: v for k, v in shape.items() if k != "kind"}, engine_of(op.weight), op.x.name,
             )
         )  # fmt: skip
+        if op.bias is not None and shape["kind"] == "grouped_gemm" and self.phase.training:
+            self.steps.append(routed_bias(op.name, "forward", self.size(op.out, out)))
         self.uses.append(Use(op, {op.x.name: x, op.weight.name: weight, op.out.name: out}, weight.atoms() - aligned))
         self.write(op.out, out, partial)
 
@@ -390,7 +392,9 @@ class Placer:
         count = self.count(first, layouts[first.name])
         shape = unfused(op.rounds, (writes[t.name] for t in op.outputs if t.format != "mask"))
         flops = op.flops * count * FLOP
-        self.steps.append(Work(op.name, "forward", "pointwise", flops, sympy.Integer(0), reads, writes, shape))
+        by = ROUTED_UNFUSED if op.apart else ""
+        work = Work(op.name, "forward", "pointwise", flops, sympy.Integer(0), reads, writes, shape, unfused_by=by)
+        self.steps.append(work)
         self.uses.append(Use(op, layouts, frozenset()))
         for tensor in op.outputs:
             self.write(tensor, layouts[tensor.name], carried)

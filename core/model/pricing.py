@@ -44,6 +44,8 @@ def work_leaf(work: Work, family: KernelFamily, phase: str) -> Leaf:
         parameters = {p: parameter_symbol(p, apart) if s == parameter_symbol(p, slot) else s
                       for p, s in parameters.items()}  # fmt: skip
         slot = apart
+    if work.unfused_by and "unfused_share" in parameters:
+        parameters["unfused_share"] = work.unfused_by
     tags = {"phase": phase, "op": work.name, "direction": work.direction, "kind": work.kind}
     return Leaf(
         work.name, priced.formula, priced.inputs, parameters, tags=tags,

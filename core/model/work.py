@@ -27,7 +27,9 @@ class Work:
     ``reads`` and ``writes``: tensor name → bytes [B]; ``shape``: named extents for formulas that want
     them (m, n, k, groups; a product is y[m, n] = a[m, k] · b[k, n] where a was just made and b comes from memory;
     ``further`` and ``spilled``: of a pass where nothing is fused, kernels beyond the first, bytes beyond its own [B]);
-    ``engine``: whose rate prices it (gemm, attention, vector); ``operand``: the tensor shared with work it may join.
+    ``engine``: whose rate prices it (gemm, attention, vector); ``operand``: the tensor shared with work it may join;
+    ``unfused_by``: the coefficient that says how far ``further`` and ``spilled`` are there, where it is not the
+    kernel family's own.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Work:
     shape: Mapping[str, Expr] = field(factory=dict)
     engine: str = "vector"
     operand: str = ""
+    unfused_by: str = ""
 
     @property
     def at_hand(self) -> Expr:
@@ -122,6 +125,24 @@ def unfused_loss(logits: Expr, kept: Expr, direction: Direction) -> dict[str, Ex
     return {"further": sympy.Integer(kernels), "spilled": passes * kept + copied}
 
 
+ROUTED_UNFUSED = "routed_unfused"
+"""The coefficient for what routed experts add to their products."""
+
+BIAS_ROUNDS = {"forward": 8, "input gradient": 10}
+"""Passes over a routed product that adding its experts' biases takes where it is no part of the product: one expert at
+a time, bias times routing probability in FP32, the sum, all experts joined again and brought back to 16 bits; on the
+way back the sums over tokens and over widths. Source: Megatron-LM, megatron/core/transformer/moe/experts.py."""
+
+
+def routed_bias(name: str, direction: Direction, product: Expr) -> Work:
+    """What adding experts' biases to a routed ``product`` of so many bytes costs software that fuses nothing there."""
+    import sympy
+
+    zero = sympy.Integer(0)
+    shape = unfused(BIAS_ROUNDS[direction], (product,))
+    return Work(f"{name} bias", direction, "pointwise", zero, zero, {}, {}, shape, unfused_by=ROUTED_UNFUSED)
+
+
 @frozen
 class Gradient:
     """The gradient of one weight on one device (of a frozen one: what it would be): its local ``elements`` and the
@@ -176,7 +197,7 @@ def _partner(done: list[Step], step: Step) -> int | None:
 
 
 def _fusible(a: Work, b: Work) -> bool:
-    if a.direction != b.direction or a.kind != b.kind or a.engine != b.engine:
+    if a.direction != b.direction or a.kind != b.kind or a.engine != b.engine or a.unfused_by != b.unfused_by:
         return False
     if a.kind == "gemm":
         return bool(a.operand) and a.operand == b.operand

@@ -146,12 +146,16 @@ class BlockBuilder:
         """The sum of ``terms``, written to ``out``; keeps nothing."""
         return self.pointwise(name, terms, Tensor(out or name, terms[0].axes), flops=flops)
 
-    def activation(self, name: str, gate: Tensor, up: Tensor | None, parameters: tuple[Weight, ...] = ()) -> Tensor:
-        """``act(gate)``, times ``up`` where the layer is gated."""
+    def activation(
+        self, name: str, gate: Tensor, up: Tensor | None, parameters: tuple[Weight, ...] = (), apart: int = 0
+    ) -> Tensor:
+        """``act(gate)``, times ``up`` where the layer is gated; ``apart``: passes of one that no library fuses."""
         inputs = (gate,) if up is None else (gate, up)
         flops = ACTIVATION_FLOPS + (up is not None)
         out = Tensor(name, gate.axes)
-        return self.pointwise(name, inputs, out, flops=flops, saved=inputs, parameters=parameters, rounds=len(inputs))
+        rounds = apart or len(inputs)
+        self.ops.append(Pointwise(name, inputs, (out,), flops, inputs, parameters, rounds, apart=apart > 0))
+        return out
 
     # --- the mixers: what one token learns from the others -------------------------------------------------------
 
@@ -253,9 +257,10 @@ class BlockBuilder:
         self.ops.append(Dispatch("moe.dispatch", x, routed))
         up = self.grouped("moe.up", routed, H, ffn, bias=plan.bias)
         if plan.gated:
-            inner = self.activation("moe.act", self.grouped("moe.gate", routed, H, ffn, bias=plan.bias), up)
+            gate = self.grouped("moe.gate", routed, H, ffn, bias=plan.bias)
+            inner = self.activation("moe.act", gate, up, apart=plan.activation_rounds)
         else:
-            inner = self.activation("moe.act", up, None)
+            inner = self.activation("moe.act", up, None, apart=plan.activation_rounds)
         down = self.grouped("moe.down", inner, ffn, H, bias=plan.bias)
         out = Tensor("moe.combine", STREAM)
         self.ops.append(Combine("moe.combine", down, out))

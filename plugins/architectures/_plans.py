@@ -61,7 +61,8 @@ class Mlp:
 class Experts:
     """Routed experts of inner size ``ffn@expert``, beside an optional ``shared`` block that every token passes.
 
-    ``correction_bias``: a trained offset of the choice, where the model class counts it as a parameter.
+    ``correction_bias``: a trained offset of the choice, where the model class counts it as a parameter;
+    ``activation_rounds``: passes of an activation function that libraries have no kernel for; 0 for a plain one.
     """
 
     gated: bool = True
@@ -71,6 +72,7 @@ class Experts:
     shared: Mlp | None = None
     shared_gate: bool = False
     qualifier: str = "expert"
+    activation_rounds: int = 0
 
 
 @frozen

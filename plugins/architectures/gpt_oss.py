@@ -37,7 +37,9 @@ class GptOss(LlamaLike):
         sizes["ffn@expert"] = config.integer("intermediate_size")
         sizes["experts"] = config.integer("num_local_experts", also=("num_experts",), maximum=MANY)
         sizes["top_k"] = config.integer("num_experts_per_tok", also=("experts_per_token",), maximum=MANY)
-        return [Experts(bias=True, router_bias=True)] * layers
+        # Gate and linear part are taken apart and clamped, the gate is scaled, goes through a sigmoid and times itself,
+        # the other one is raised by one, and both are multiplied (transformers, modeling_gpt_oss.py).
+        return [Experts(bias=True, router_bias=True, activation_rounds=8)] * layers
 
 
 @hookimpl

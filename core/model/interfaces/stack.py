@@ -43,6 +43,7 @@ COEFFICIENTS: dict[str, tuple[str, str]] = {
     "launch_time": ("s", "time on the host to launch the kernels of one operation of a training pass"),
     "launch_exposed": ("1", "share of launches beside kernels that shows nevertheless: small ones hide nothing"),
     "exposed_share": ("1", "share of transfers beside computation that shows nevertheless"),
+    "routed_unfused": ("1", "part of what routed experts add to their products that runs as kernels of its own"),
 }
 """The coefficients a stack may give: symbol → unit and meaning."""
 
@@ -60,6 +61,7 @@ NEUTRAL: dict[str, float] = {
     "launch_time": 0.0,
     "launch_exposed": 0.0,
     "exposed_share": 0.0,
+    "routed_unfused": 0.0,
 }
 """What a coefficient is where a stack does not give it: no cost."""
 
