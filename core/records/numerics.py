@@ -103,6 +103,8 @@ TRAINING: dict[str, Numerics] = {
         ("bf16", "BF16 with FP32 master weights and gradients", 2.0, 4.0, "bf16", "bf16"),
         ("fp16", "FP16 with FP32 master weights and gradients", 2.0, 4.0, "fp16", "fp16"),
         ("fp8", "FP8 linear layers, the rest BF16, FP32 master weights and gradients", 2.0, 4.0, "fp8", "bf16"),
+        ("fp8_block", "FP8 linear layers scaled in blocks, the rest BF16, FP32 master weights and gradients", 2.0, 4.0,
+         "fp8_block", "bf16"),
         ("mxfp8", "MXFP8 linear layers, the rest BF16, FP32 master weights and gradients", 2.0, 4.0, "mxfp8", "bf16"),
         ("nvfp4", "NVFP4 linear layers, the rest BF16, FP32 master weights and gradients", 2.0, 4.0, "nvfp4", "bf16"),
         ("tf32", "FP32 with TF32 products", 4.0, 0.0, "tf32", "tf32"),

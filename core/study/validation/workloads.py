@@ -38,10 +38,10 @@ def training(
             notes.append(f"{name.replace('_', ' ')} not stated: slipstick's default")
         else:
             wanted[name] = whole(value, name)
-    recompute = setting.get("recompute")
-    if recompute is None:
-        notes.append("recomputation not stated: none taken")
-    else:
+    recompute = setting.get("recompute", said.get("recompute"))
+    if "recompute" not in setting:
+        notes.append(f"recomputation not stated: {recompute or 'none'} taken")
+    if recompute is not None:
         wanted["recompute"] = recompute
     if "zero" in setting:
         wanted["zero"] = whole(setting["zero"], "zero stage")
@@ -76,6 +76,9 @@ def training(
     for name in ("expert_overlap", "cuda_graph"):
         if name in said and name in infos and (name != "expert_overlap" or "experts" in graph.sizes):
             wanted[name] = said[name]
+    if "lora_rank" in said:
+        wanted["lora_rank"] = int(said["lora_rank"])
+        notes.append(f"rank of the adapters not stated: {wanted['lora_rank']} taken, on all layers")
     if said.get("mtp") and "mtp" in graph.extras:
         wanted["mtp"] = True
     return wanted

@@ -156,7 +156,6 @@ def test_a_fraction_of_the_free_memory_is_a_fraction_of_all_that_fits(run: Run) 
         (trained("iteration", 1.0, cp=2), "can't be laid out: tp times cp times pp must divide"),
         (trained("iteration", 1.0, zero="3+CPU offload"), "CPU offload"),
         (trained("iteration", 1.0, precision="posit8"), "number format 'posit8' is not known"),
-        (trained("iteration", 1.0, "task=LoRA"), "low-rank adaptation"),
         (trained("iteration", 1.0, tp=5), "can't be laid out"),
         (trained("iteration", 1.0, micro_batch="two"), "micro_batch is 'two'; a whole number is expected"),
         (trained("step", 1.0), "slipstick has no figure for step"),
