@@ -1,4 +1,4 @@
-"""What routed experts add to their products: passes counted from Megatron-LM's code, and only where software says so."""
+"""What routed experts add to their products: passes counted from Megatron-LM's code, where software says so."""
 
 from __future__ import annotations
 

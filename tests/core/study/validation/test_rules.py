@@ -1,4 +1,4 @@
-"""What the rules of names.toml read out of a row: each rule on a row that it is for, and on a neighbour that it is not."""
+"""What the rules of names.toml read out of a row: each on rows that it is for, and on their neighbours."""
 
 from __future__ import annotations
 
