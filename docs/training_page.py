@@ -17,7 +17,8 @@ What runs beside what, and how much of it shows, is in [stacks.md](stacks.md): g
 run beside the block that computes, stage boundaries beside the next micro-batch, the gradient reduction beside the
 last backward pass. The collectives inside a layer are waited for, unless `--tp-overlap` (beside matrix products),
 `--cp-comm-type p2p` (beside the attention core) or `--expert-overlap` (beside all of a pass, that of another
-micro-batch) hides them. Transfers that hide behind the same pass run one after the other: they share the links.
+micro-batch) hides them. All that hides behind a whole pass (experts' copies, weights and their gradients) runs one
+after the other: it shares the links.
 
 Before the update every device takes the norm of its gradients and all add up one number (`--no-clip` leaves that out).
 
@@ -63,7 +64,8 @@ RECOMPUTE = """## Recomputation
 `--recompute none` keeps what each operation's backward pass reads; `selective` runs the attention core again; `full`
 keeps a layer's input and runs its forward pass again: of all layers, of `--recompute-layers N` of each stage, or with
 one input kept for `--recompute-group G` layers, whose tensors are then there at once. `--recompute-ops mlp.norm` (names
-with `+` between them; `slipstick models show` lists them) runs these again too and keeps their outputs for nobody.
+with `+` between them; `slipstick models show MODEL --operations` lists them) runs these again too and keeps their
+outputs for nobody.
 `--loss-chunks N` lets a part of the tokens at a time through the output layer and the loss, so that only so many logits
 are there. Bytes that a layer of GPT-2's kind keeps for a micro-batch, attention not fused:
 
@@ -76,7 +78,8 @@ ADAPTERS = """## Adapters beside frozen weights
 
 `--lora-rank R` trains adapters and freezes the model (LoRA, arXiv:2106.09685): a layer y = x·W becomes
 y = x·W + (x·A)·B. `--lora-targets attention|mlp|experts|all` says beside which layers, or their names joined by `+`:
-`q+v`, `attention.o+mlp.down` (`slipstick models show MODEL` lists them; the up-projections inside latent attention have
+`q+v`, `attention.o+mlp.down` (`slipstick models show MODEL --operations` lists them; the up-projections inside
+latent attention have
 none). A frozen weight has no gradient, no optimizer state and no update, and its input is not kept for its sake. Under
 tensor parallelism B is split beside a layer split by its outputs, A beside one split by its inputs, which leaves a sum
 of width R to add up; under `--zero 3` frozen weights are sharded and gathered like the others. Model FLOPs do not count
@@ -125,8 +128,8 @@ def page() -> str:
             " The traffic is that of `--zero 0`."),
         (2, "Gradients are split as well, and scattered after every backward pass of a layer."),
         (3, "Weights too (FSDP): a layer's are gathered before each of its passes (`--no-reshard`: once, and kept; "
-            "`--no-prefetch`: when they are needed). `--shard-size N` splits over groups of N ranks, between which "
-            "gradients are added up (hybrid sharding)."),
+            "`--no-prefetch`: when they are needed). `--shard-size N` splits over groups of N data parallel ranks, "
+            "between which gradients are added up (hybrid sharding)."),
     ):  # fmt: skip
         parts.append(_section(f"Data parallelism, `--zero {zero}`", told, dense, (data,), {"zero": zero}))
     tensor = TensorParallel()

@@ -45,7 +45,7 @@ class Recomputation:
     mode: Recompute = "none"
     named: frozenset[str] = frozenset()
     share: Expr | None = None
-    group: int = 1
+    group: Expr = sympy.S.One
 
     def ops(self, block: Block) -> frozenset[str]:
         """Names of a block's operations that run again."""

@@ -56,6 +56,7 @@ def _register() -> None:
         ("prefill_factor", "f_{pre}", "share of the prefills beside a decode step that its tokens wait for"),
         ("attention_factor", "f_{att}", "time of the attention kernel that the software ships over the one measured"),
         ("exposed_share", "f_{exp}", "share of transfers beside computation that shows nevertheless"),
+        ("routed_unfused", "f_{r}", "part of what routed experts add to products that runs as kernels of its own"),
         ("launch_exposed", "f_{launch}", "share of launches beside kernels that shows nevertheless"),
     ):
         register(SymbolInfo(name, latex, "1", what), OWNER)

@@ -51,7 +51,7 @@ def answer(case: Case, settings: Mapping[str, Any]) -> Answer:
 
 def shown_setting(case: Case, settings: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Every setting with its value, defaults and what follows from others included."""
-    names = [d.name for d in case.plan.dimensions]
+    names = [d.name for d in case.plan.dimensions if not d.size]
     task = (
         ["global_batch", "micro_batch", "micro_batches", "sequence"]
         if case.task == "train"

@@ -77,13 +77,16 @@ def _again(plan: Plan, mesh: Mesh) -> Recomputation:
     """What is computed again; so many layers of a stage as are asked for."""
     mode = plan.recompute
     assert mode in ("none", "selective", "full")
-    share = None
+    f = functions()
+    share, group = None, sympy.Integer(1)
+    held = f.cdiv(layer_total(plan.graph), stage_degree(plan, mesh))
     if plan.recompute_layers:
-        held = functions().cdiv(layer_total(plan.graph), stage_degree(plan, mesh))
-        share = functions().fmin(1, plan.recompute_layers / held)
+        share = f.fmin(1, plan.recompute_layers / held)
+    if plan.recompute_group > 1:  # a group ends where the layers that are computed again do
+        group = f.fmin(plan.recompute_group, held, *([plan.recompute_layers] if plan.recompute_layers else ()))
     return Recomputation(
         mode,  # type: ignore[arg-type]  # narrowed by the assertion above
-        frozenset(plan.recompute_ops), share, plan.recompute_group,
+        frozenset(plan.recompute_ops), share, group,
     )  # fmt: skip
 
 

@@ -111,7 +111,8 @@ def _joined(output: BlockCost, extra: list[BlockCost]) -> BlockCost:
     parts = [*extra, output]
 
     def half(name: str, found: Iterable[Node | None]) -> Node | None:
-        return Sequence(name, tuple(node for node in found if node is not None)) if output.gradients else None
+        nodes = tuple(node for node in found if node is not None)
+        return Sequence(name, nodes) if nodes else None
 
     return evolve(
         output,
@@ -355,8 +356,7 @@ def _ledger(
         Row("reserve", symbol("reserve")),
     )
     if kept:  # all that a forward pass gathered, until its backward pass is through
-        gathered = over_stage(stage, costs, embedding, output, lambda c: _gathered(c, mesh))
-        rows += (Row("gathered", stage.copies * gathered, ("compute",)),)
+        rows += (Row("gathered", over(lambda w: _elsewhere(w, mesh)), ("compute",)),)
     return Ledger(stage.label, rows, stage.index, saved)
 
 
@@ -371,10 +371,13 @@ def _transient(cost: BlockCost, mesh: Mesh, kept: bool) -> Expr:
 
 def _gathered(cost: BlockCost, mesh: Mesh) -> Expr:
     """Bytes of a block's gathered weights besides this device's own part."""
-    found = (
-        w.elements * width(w.weight.kept) * (1 - 1 / mesh.degree(w.flat_weight)) for w in cost.weights if w.flat_weight
-    )
-    return sympy.Add(*found)
+    return sympy.Add(*(_elsewhere(w, mesh) for w in cost.weights))
+
+
+def _elsewhere(w: WeightShare, mesh: Mesh) -> Expr:
+    """Bytes of a weight that other devices keep and this one gathers."""
+    kept_here = 1 / mesh.degree(w.flat_weight) if w.flat_weight else sympy.Integer(1)
+    return w.elements * width(w.weight.kept) * (1 - kept_here)
 
 
 def build_training(plan: Plan) -> Program:

@@ -81,7 +81,7 @@ class Case:
         own = [d for d in self.plan.dimensions if not d.lenders]
         for dimension in self.plan.dimensions:
             if not dimension.fills:
-                values.setdefault(dimension.name, 1)
+                values.setdefault(dimension.name, dimension.size or 1)
         rest: Any = 1
         for dimension in own:
             if not dimension.fills:
@@ -100,7 +100,10 @@ class Case:
             values.setdefault("sequence", self.default_sequence())
             if "global_batch" not in values:
                 stages = values.get("pp", 1)
-                values["global_batch"] = values["dp"] * values["micro_batch"] * (1 + 4 * (stages - 1))
+                # An even number where micro-batches enter a pipeline from both ends.
+                both = self.plan.schedule is not None and self.plan.schedule.opposite
+                count = 4 * stages if both else 1 + 4 * (stages - 1)
+                values["global_batch"] = values["dp"] * values["micro_batch"] * count
             values["micro_batches"] = values["global_batch"] / (values["micro_batch"] * values["dp"])
             # A synchronous step waits for its slowest device; links are no slower for it.
             values.setdefault("straggler", 1.0)
@@ -279,7 +282,12 @@ def _passes(graph: ModelGraph, chosen: Mapping[str, Any]) -> dict[str, Any]:
         raise UserError(f"{which} is of layers that are computed again: add --recompute full")
     if ops and chosen.get("recompute") == "full":
         raise UserError("--recompute-ops: with --recompute full every operation is computed again already")
+    if layers and (chosen.get("first_layers") or chosen.get("last_layers")):
+        raise UserError("--recompute-layers is of stages that share the layers evenly: leave --first-layers and "
+                        "--last-layers out")  # fmt: skip
     chunks = int(chosen.get("loss_chunks") or 1)
+    if chunks > 1 and chosen.get("mtp"):
+        raise UserError("--loss-chunks cuts one output layer; with --mtp there are two: leave one of them out")
     return {
         "recompute_ops": ops, "recompute_layers": layers, "recompute_group": group, "loss_chunks": chunks,
         "clip": bool(chosen.get("clip")), "graphs": chosen.get("cuda_graph") == "full",

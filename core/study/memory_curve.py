@@ -29,6 +29,10 @@ KEPT = "activations"
 """The ledger's row that holds what micro-batches in flight keep."""
 
 
+GATHERED = "gathered"
+"""The row of weights that stay gathered from a micro-batch's forward pass to its backward pass."""
+
+
 @frozen
 class Peak:
     """The highest point of a stage: ``bytes`` [B], reached at ``start`` [s] ``during`` what runs there (in words);
@@ -138,6 +142,8 @@ def _bytes(row: LedgerRow, each: float, counts: Sequence[int]) -> float:
         return row.bytes
     if row.name == KEPT:
         return held * each
+    if row.name == GATHERED:
+        return row.bytes if held > 0 else 0.0
     return row.bytes if (running if "compute" in row.moments else updating) > 0 else 0.0
 
 

@@ -34,7 +34,7 @@ LONGEST = 256
 
 SOFTWARE = (
     "time_factor", "kernel_overhead", "collective_factor", "prefill_factor", "attention_factor", "launch_time",
-    "launch_exposed", "exposed_share",
+    "launch_exposed", "exposed_share", "routed_unfused",
 )  # fmt: skip
 """What stands in every leaf or loop for the software; of no interest where the stack costs nothing."""
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipstick.core.host.hookspecs import hookimpl
-from slipstick.core.model.interfaces.strategy import Constraint, Option, Strategy, divides
+from slipstick.core.model.interfaces.strategy import Constraint, Option, Strategy, at_most, divides
 from slipstick.core.model.layout import Kind, Rules, Split, Store
 from slipstick.core.model.mesh import Dimension
 
@@ -29,8 +29,8 @@ class DataParallel(Strategy):
             choices=(0, 1, 2, 3),
             tasks=("train",),
         ),
-        Option("shard_size", "ranks of a group that --zero splits over, with copies between groups (HSDP); 0: all", 0,
-               unit="devices", tasks=("train",)),
+        Option("shard_size", "data parallel ranks of a group that --zero splits over, with copies between groups "
+               "(HSDP); 0: all of them", 0, unit="devices", tasks=("train",)),
         Option("reshard", "under --zero 3: drop gathered weights after a forward pass and gather them again", True,
                tasks=("train",)),
         Option("prefetch", "under --zero 3: gather weights beside the computation before them", True, tasks=("train",)),
@@ -47,10 +47,17 @@ class DataParallel(Strategy):
 
     def constraints(self, options: Mapping[str, Any]) -> tuple[Constraint, ...]:
         size = int(options.get("shard_size", 0))
-        groups = () if size <= 0 else (
+        groups: tuple[Constraint, ...] = () if size <= 0 else (
             divides(str(size), "dp", f"--shard-size {size} must divide the data parallel degree"),
-            divides("ep", str(size), f"ep must divide --shard-size {size}"),
+            Constraint("either_divides", ("ep",), (str(size),), f"ep and --shard-size {size} must divide one another"),
         )  # fmt: skip
+        zero = int(options.get("zero", 0))
+        idle = {
+            f"--shard-size {size}: --zero 0 splits nothing": size > 0 and zero == 0,
+            "--no-reshard is of gathered weights: add --zero 3": not options.get("reshard", True) and zero < 3,
+            "--no-prefetch is of gathered weights: add --zero 3": not options.get("prefetch", True) and zero < 3,
+        }
+        groups += tuple(at_most("2", "1", told, "dp") for told, broken in idle.items() if broken)
         return (
             *groups,
             divides(

@@ -140,6 +140,9 @@ class PipelineParallel(Strategy):
         if given:
             layers = "with so many layers on the first or the last stage, every other one needs at least one"
         found: tuple[Constraint, ...] = (at_most(("pp", parts), "layers_total", layers, "pp", len(given) - sum(given)),)
+        if len(given) == 2:
+            both = "--first-layers and --last-layers leave no stage between: give one of them"
+            found += (at_most("3", "pp", both, "pp"),)
         if isinstance(schedule, Interleaved):
             found += (divides("pp", "micro_batches", "interleaved, pp must divide the number of micro-batches"),)
         return found + _MICRO_BATCHES.get(schedule.name, ())

@@ -48,6 +48,13 @@ def test_inputs_are_kept_once_for_a_group_of_layers(host: Host) -> None:
     assert space[8] > space[2]
 
 
+def test_a_group_ends_where_the_layers_do(host: Host) -> None:
+    whole, more = (answer(host, recompute="full", recompute_group=group) for group in (32, 1000))
+    assert more.peak == pytest.approx(whole.peak)
+    some = answer(host, recompute="full", recompute_layers=4, recompute_group=1000)
+    assert some.peak < answer(host).peak
+
+
 def test_a_named_operation_is_computed_again_and_its_output_not_kept(host: Host) -> None:
     """A norm's output, 2 s b h bytes a layer. Source: Megatron-Core, --recompute-modules layernorm."""
     none = answer(host)
@@ -75,6 +82,7 @@ def test_logits_are_there_one_chunk_at_a_time(host: Host) -> None:
         ({"recompute_layers": 3}, "--recompute-layers is of layers that are computed again: add --recompute full"),
         ({"recompute_group": 3, "recompute": "selective"}, "add --recompute full"),
         ({"recompute_ops": "mlp.nrm"}, "did you mean mlp.norm"),
+        ({"recompute_layers": 3, "recompute": "full", "pp": 4, "first_layers": 9}, "leave --first-layers and"),
         ({"recompute_ops": "mlp.norm", "recompute": "full"}, "every operation is computed again already"),
     ],
 )
@@ -83,3 +91,9 @@ def test_what_is_no_choice_is_one_line(host: Host, asked: dict[str, Any], told: 
         answer(host, **asked)
     assert told in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_two_output_layers_are_not_cut(host: Host) -> None:
+    asked = {"devices": 64, "ep": 8, "global_batch": 512, "mtp": True, "loss_chunks": 8}
+    with pytest.raises(UserError, match="with --mtp there are two"):
+        ask("train", ("deepseek-v3",), ("h200-sxm",), asked, host)

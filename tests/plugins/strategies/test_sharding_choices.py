@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 
 from slipstick.core.algebra.cost import Exposed, Leaf, walk
+from slipstick.core.host.host import default_host
+from slipstick.core.study.ask import ask
 from slipstick.core.testkit import laws, models
 from slipstick.core.testkit.scene import Scene
 from slipstick.plugins.strategies.data import DataParallel
 from slipstick.plugins.strategies.expert import ExpertParallel
 from slipstick.plugins.strategies.tensor import TensorParallel
+
+ASKED = {"devices": 8, "global_batch": 8, "sequence": 2048}
 
 
 def scene(model: str = "dense", **options: Any) -> Scene:
@@ -74,6 +78,33 @@ def test_weights_that_stay_gathered_are_gathered_once() -> None:
     elements = sum(kept.graph.elements(w) * n for b, n in kept.graph.parts() for w in b.weights() if not w.tied)
     assert "gathered" not in rows[0]
     assert rows[1]["gathered"] == pytest.approx(2 * elements * 15 / 16)
+
+
+def test_a_tied_table_is_gathered_once() -> None:
+    made = ask("train", ("llama-3.2-1b",), ("h100-sxm",), {**ASKED, "zero": 3, "reshard": False}, default_host())
+    rows = {row.name: row.bytes for row in made.predictions[0].answer.ledger}
+    assert rows["gathered"] == pytest.approx(7 * rows["weights"], rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"zero": 0, "shard_size": 4}, "--zero 0 splits nothing"),
+        ({"zero": 1, "reshard": False}, "add --zero 3"),
+        ({"zero": 2, "prefetch": False}, "add --zero 3"),
+        ({"zero": 3, "shard_size": 3}, "--shard-size 3 must divide the data parallel degree"),
+    ],
+)
+def test_a_choice_that_would_do_nothing_is_told(asked: dict[str, Any], told: str) -> None:
+    made = ask("train", ("llama-3.2-1b",), ("h100-sxm",), {**ASKED, **asked}, default_host()).predictions[0].answer
+    assert told in made.obstacles[0].reason
+
+
+def test_the_size_of_a_group_is_told_once() -> None:
+    asked = {**ASKED, "zero": 3, "shard_size": 4}
+    made = ask("train", ("llama-3.2-1b",), ("h100-sxm",), asked, default_host()).predictions[0].answer
+    assert made.setting["shard_size"] == 4
+    assert "shard" not in made.setting
 
 
 def test_without_prefetching_gathers_are_waited_for_and_gradients_still_hide() -> None:

@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slipstick.core.errors import UserError
+from slipstick.core.host.host import default_host
 from slipstick.core.model.interfaces.strategy import Pass, Schedule
+from slipstick.core.study.ask import ask
 from slipstick.core.study.case import is_broken
 from slipstick.core.study.timeline import played
 from slipstick.core.testkit import laws
@@ -159,6 +161,32 @@ def test_what_a_schedule_is_not_for_is_refused() -> None:
         strategy.schedule({"schedule": "zb-v", "interleave": 1, "first_layers": 3})
 
 
+def test_two_stages_have_none_between() -> None:
+    found = PipelineParallel().constraints({"schedule": "1f1b", "first_layers": 10, "last_layers": 5})
+    for pp, allowed in ((1, True), (2, False), (3, True)):
+        broken = [c for c in found if is_broken(c, {"pp": pp, "layers_total": 32})]
+        assert bool(broken) is not allowed, pp
+
+
+def test_the_default_batch_suits_a_schedule_with_two_ends() -> None:
+    asked = {"devices": 8, "pp": 4, "schedule": "dualpipe", "sequence": 512}
+    made = ask("train", ("llama-3.2-1b",), ("h100-sxm",), asked, default_host()).predictions[0].answer
+    assert made.setting["micro_batches"] == 16
+    assert made.feasible
+
+
+def test_weight_gradients_of_adapters_and_of_a_prediction_layer_are_in_the_bubble() -> None:
+    """Frozen weights have none; what is left of the halves stays there, of every block of the last stage."""
+    asked = {"devices": 64, "pp": 2, "ep": 8, "schedule": "zb-h1", "global_batch": 512, "lora_rank": 16}
+    waits = []
+    for mtp in (False, True):
+        made = ask("train", ("deepseek-v3",), ("h200-sxm",), {**asked, "mtp": mtp}, default_host()).predictions[0]
+        out = made.case.program.evaluate(made.case.complete(made.settings))
+        (node,) = (n for n in made.case.program.nodes if n["kind"] == "waiting")
+        waits.append([float(out[f"t{i}"]) for i in node["children"]])
+    assert all(after > before for before, after in zip(*waits, strict=True))
+
+
 def test_stages_with_layers_of_their_own_leave_one_to_each_of_the_others() -> None:
     strategy = PipelineParallel()
     for first, last, pp, allowed in (
@@ -168,7 +196,7 @@ def test_stages_with_layers_of_their_own_leave_one_to_each_of_the_others() -> No
         (0, 30, 3, True),
         (0, 30, 4, False),
     ):
-        (most,) = strategy.constraints({"schedule": "1f1b", "first_layers": first, "last_layers": last})
+        most, *_ = strategy.constraints({"schedule": "1f1b", "first_layers": first, "last_layers": last})
         assert bool(is_broken(most, {"pp": pp, "layers_total": 32})) is not allowed, (first, last, pp)
     with pytest.raises(UserError, match="make no stage"):
         strategy.schedule({"schedule": "1f1b", "first_layers": -1})
