@@ -72,8 +72,9 @@ def attention_work(
     return Work(op.name, direction, "attention", flops * FLOP, model * FLOP, reads, writes, shape, "attention")
 
 
-def exchanged(placer: Placer, op: Attention, tensors: tuple[Tensor, ...], direction: Direction) -> list[Layout]:
-    """The tensors split by heads where a strategy swaps that for queries, each after an all-to-all; empty if none does.
+def split_by_heads(placer: Placer, op: Attention) -> list[Layout]:
+    """Queries, keys and values split by heads where a strategy swaps that for queries, each after an all-to-all; empty
+    if none does.
 
     What a device has of them stays the same, unless there are fewer heads than devices: then some get the same ones.
     Source: Jacobs et al., DeepSpeed Ulysses, arXiv:2309.14509, section 3.
@@ -83,16 +84,16 @@ def exchanged(placer: Placer, op: Attention, tensors: tuple[Tensor, ...], direct
     if not atoms:
         return []
     found = []
-    for tensor in tensors:
+    for tensor in op.reads:
         stored = placer.stored(tensor)
         role = tensor.axes[2].role
         layout = stored.without(atoms).with_axis(role, (*stored[role], *ordered(atoms, placer.mesh)))
-        exchange_back(placer, op, tensor, layout, direction)
+        swap_heads(placer, op, tensor, layout, "forward")
         found.append(layout)
     return found
 
 
-def exchange_back(placer: Placer, op: Attention, tensor: Tensor, layout: Layout, direction: Direction) -> None:
+def swap_heads(placer: Placer, op: Attention, tensor: Tensor, layout: Layout, direction: Direction) -> None:
     """The all-to-all between a tensor split by heads as ``layout`` says and split by queries, either way."""
     atoms = placer.rules.swapped_atoms(placer.mesh) & layout.atoms()
     name = tensor.name if direction == "forward" else f"d({tensor.name})"

@@ -14,7 +14,7 @@ import sympy
 from attrs import frozen
 
 from ..algebra.symbols import unit_symbol
-from .attention import attention_work, exchange_back
+from .attention import attention_work, swap_heads
 from .axes import BATCH, EXPERTS, QUERY, ROUTED, Tensor, Weight
 from .latent import latent_gradient
 from .layout import Layout
@@ -212,10 +212,10 @@ class BackwardPlacer(Placer):
         self.gather_gradient(op.out, use)
         swapped = self.rules.swapped_atoms(self.mesh) & q.atoms()
         if swapped:  # saved as the core read them; their gradients go back to where their tokens are
-            exchange_back(self, op, op.out, out, "input gradient")
+            swap_heads(self, op, op.out, out, "input gradient")
             self.steps.append(attention_work(self, op, q, k, v, out, "input gradient"))
             for tensor, layout in ((op.q, q), (op.k, k), (op.v, v)):
-                exchange_back(self, op, tensor, layout, "input gradient")
+                swap_heads(self, op, tensor, layout, "input gradient")
                 self.contribute(tensor, self.placed.stored[tensor.name], frozenset())
             if op.sinks is not None:
                 self.weight(op.sinks, self.weight_layout(op.sinks), self.row_atoms(op.q, self.layout[op.q.name]))

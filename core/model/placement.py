@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import sympy
 
 from ..algebra.symbols import symbol, unit_symbol
-from .attention import attention_work, exchange_back, exchanged
+from .attention import attention_work, split_by_heads, swap_heads
 from .axes import BATCH, EXPERTS, QUERY, ROUTED, Axis, Tensor, Weight
 from .graph import Block
 from .latent import latent_work
@@ -251,13 +251,13 @@ class Placer:
         """Queries stay where they are; keys and values are used over the whole context."""
         for tensor in op.reads:
             self.settle(tensor, op.name)
-        by_heads = exchanged(self, op, (op.q, op.k, op.v), "forward")
+        by_heads = split_by_heads(self, op)
         q, k, v = by_heads or (self.stored(op.q), *(self.whole_context(t, op.name) for t in (op.k, op.v)))
         out = Layout({r: q[r] for r in q.over if r in op.out.roles})
         self.steps.append(attention_work(self, op, q, k, v, out, "forward"))
         self.uses.append(Use(op, {op.q.name: q, op.k.name: k, op.v.name: v, op.out.name: out}, frozenset()))
         if by_heads:
-            exchange_back(self, op, op.out, out, "forward")
+            swap_heads(self, op, op.out, out, "forward")
             out = self.stored(op.q).only(op.out.roles)
         self.write(op.out, out)
 

@@ -90,9 +90,9 @@ def beside(name: str, device: Sequence, moved: Mapping[str, Sequence], phase: st
     tags = {"phase": phase}
     parts = list(device.parts)
     for kinds, transfers in moved.items():
-        works = tuple(n for n in device.parts if n.tags.get("kind") in kinds.split())
         if kinds in ("", "weights"):
             continue
+        works = tuple(n for n in device.parts if n.tags.get("kind") in kinds.split())
         behind = Sequence(kinds, works, tags=tags)
         parts += [Exposed("transfers, not hidden", transfers, behind, EXPOSED, tags=tags)] if works else transfers.parts
     whole = [moved[kinds] for kinds in ("", "weights") if kinds in moved]

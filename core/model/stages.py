@@ -80,8 +80,7 @@ def _even(graph: ModelGraph, stages: Expr) -> list[Stage]:
         index = _dealt(begin, quotient, larger)
         for label, at in ((f"stage where {run.layers} end", index), (f"stage after {run.layers} end", index + 1)):
             at = f.fmin(at, stages - 1)
-            start = at * quotient + f.fmin(at, larger)
-            stop = (at + 1) * quotient + f.fmin(at + 1, larger)
+            start, stop = (_before(n, quotient, larger) for n in (at, at + 1))
             found.append(_stage(graph, label, at, stages, start, stop))
     return found
 
@@ -92,7 +91,7 @@ def _with_opposite(graph: ModelGraph, stage: Stage, stages: Expr) -> Stage:
     total = layer_total(graph)
     quotient = f.fdiv(total, stages)
     at = stages - 1 - stage.index
-    start, stop = (n * quotient + f.fmin(n, total - stages * quotient) for n in (at, at + 1))
+    start, stop = (_before(n, quotient, total - stages * quotient) for n in (at, at + 1))
     other = _stage(graph, "", at, stages, start, stop)
     layers = tuple((block, (n + m) / 2) for (block, n), (_, m) in zip(stage.layers, other.layers, strict=True))
     return Stage(
@@ -110,16 +109,12 @@ def _with_ends(graph: ModelGraph, stages: Expr, first: int, last: int) -> list[S
     quotient = f.fdiv(total - first - last, f.fmax(inner, 1))
     larger = total - first - last - inner * quotient
 
-    def inside(at: Expr) -> Expr:
-        return first + (at - before) * quotient + f.fmin(at - before, larger)
+    # Of two stages the last has what the first one leaves.
+    tail = f.where(stages - 2, total - last, first) if first else total - last
 
     def start(at: Expr) -> Expr:
-        if not last:
-            return f.where(at, inside(at), 0)
-        tail = (
-            f.where(stages - 2, total - last, first) if first else total - last
-        )  # of two stages the last has the rest
-        return f.where(at, f.where(stages - 1 - at, inside(at), tail), 0)
+        inside = first + _before(at - before, quotient, larger)
+        return f.where(at, f.where(stages - 1 - at, inside, tail) if last else inside, 0)
 
     def stage(label: str, at: Expr) -> Stage:
         stop = f.where(stages - 1 - at, start(at + 1), total)
@@ -134,6 +129,11 @@ def _with_ends(graph: ModelGraph, stages: Expr, first: int, last: int) -> list[S
         for label, index in ((f"stage where {run.layers} end", at), (f"stage after {run.layers} end", at + 1)):
             found.append(stage(label, f.fmax(0, f.fmin(index, stages - 1))))
     return found
+
+
+def _before(stage: Expr, quotient: Expr, larger: Expr) -> Expr:
+    """Layers on the stages before one, which hold ``quotient`` each, the first ``larger`` of them one more."""
+    return stage * quotient + functions().fmin(stage, larger)
 
 
 def _dealt(layer: Expr, quotient: Expr, larger: Expr) -> Expr:

@@ -155,7 +155,7 @@ def find_obstacles(
 ) -> list[Obstacle]:
     """Why a setting is not feasible: broken conditions, memory that overflows, limits that are not met."""
     found = [
-        Obstacle(f"{c.message} ({_numbers(c, values)})", layout=True)
+        Obstacle(" ".join(filter(None, (c.message, _numbers(c, values)))), layout=True)
         for c, broken in case.violations(values)
         if bool(broken)
     ]
@@ -187,7 +187,8 @@ def find_obstacles(
 def _numbers(constraint: Any, values: Mapping[str, Any]) -> str:
     names = [name for name in dict.fromkeys((*constraint.left, *constraint.right)) if name in values]
     hidden = {"mesh_devices": "product", "reachable_devices": "reach", "layers_total": "layers"}
-    return ", ".join(f"{hidden.get(name, name)} {_short(values[name])}" for name in names)
+    told = ", ".join(f"{hidden.get(name, name)} {_short(values[name])}" for name in names)
+    return f"({told})" if told else ""
 
 
 def feasible_mask(case: Case, values: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -241,12 +241,16 @@ def _replicated(
     for group in dict.fromkeys(w.copies for w in _shares(costs, embedding, output) if w.copies):
 
         def kept(w: WeightShare, group: tuple[str, ...] = group) -> Expr:
-            scattered = setting.mesh.degree({*w.flat_gradient, *w.flat_optimizer})
-            return w.elements / scattered if w.copies == group else sympy.Integer(0)
+            return _scattered(w, setting.mesh) if w.copies == group else sympy.Integer(0)
 
         size = functions().fmax(*(weights_over_stage(s, costs, embedding, output, kept) for s in stages))
         found.append(Collective("all_reduce", "gradients of copies", "gradients", "update", group, size, "gradient"))
     return found
+
+
+def _scattered(w: WeightShare, mesh: Mesh) -> Expr:
+    """Elements of a weight's gradient that a device has after any scatter."""
+    return w.trained / mesh.degree({*w.flat_gradient, *w.flat_optimizer})
 
 
 def _opposite(
@@ -254,11 +258,8 @@ def _opposite(
     setting: Setting,
 ) -> Collective:  # fmt: skip
     """Once a step: both devices that hold a stage hand each other its gradients, after any scatter."""
-
-    def own(w: WeightShare) -> Expr:
-        return w.trained / setting.mesh.degree({*w.flat_gradient, *w.flat_optimizer})
-
-    size = functions().fmax(*(weights_over_stage(s, costs, embedding, output, own) for s in stages))
+    left = (weights_over_stage(s, costs, embedding, output, lambda w: _scattered(w, setting.mesh)) for s in stages)
+    size = functions().fmax(*left)
     atoms = stage_atoms(plan, setting.mesh)
     return Collective("send", "gradients of opposite stages", "gradients", "update", atoms, size, "gradient")
 

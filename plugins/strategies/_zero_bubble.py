@@ -32,6 +32,9 @@ class ZeroBubble(Schedule):
 
     dimension = "pp"
 
+    def in_flight(self, stage: Expr, stages: Expr, micro_batches: Expr) -> Expr:
+        return functions().fmin(micro_batches, stages)
+
     def idle(self, stages: Expr, micro_batches: Expr) -> Expr:
         """Where forward passes and both halves of the backward passes take the same."""
         import sympy
@@ -54,9 +57,6 @@ class H1(ZeroBubble):
         lambda n: (n.stages - 1) * (n.forward + n.input - n.fmin(n.forward, n.input, n.weight)),
         "s", "qi2024", "even stages, transfers hidden, at least as many micro-batches as stages",
     )  # fmt: skip
-
-    def in_flight(self, stage: Expr, stages: Expr, micro_batches: Expr) -> Expr:
-        return functions().fmin(micro_batches, stages)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         warm = min(stages - stage - 1, micro_batches)
@@ -101,9 +101,6 @@ class V(_Folded):
         "bubble of ZB-V", HALVES, (), _bubble_v, "s", "qi2024",
         "even stages, transfers hidden, at least 2p - 1 micro-batches on p stages",
     )  # fmt: skip
-
-    def in_flight(self, stage: Expr, stages: Expr, micro_batches: Expr) -> Expr:
-        return functions().fmin(micro_batches, stages)
 
     def order(self, stage: int, stages: int, micro_batches: int) -> tuple[Pass, ...]:
         made = _Made()

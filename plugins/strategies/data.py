@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from slipstick.core.host.hookspecs import hookimpl
-from slipstick.core.model.interfaces.strategy import Constraint, Option, Strategy, at_most, divides
+from slipstick.core.model.interfaces.strategy import Constraint, Option, Strategy, divides, never
 from slipstick.core.model.layout import Kind, Rules, Split, Store
 from slipstick.core.model.mesh import Dimension
 
@@ -57,7 +57,7 @@ class DataParallel(Strategy):
             "--no-reshard is of gathered weights: add --zero 3": not options.get("reshard", True) and zero < 3,
             "--no-prefetch is of gathered weights: add --zero 3": not options.get("prefetch", True) and zero < 3,
         }
-        groups += tuple(at_most("2", "1", told, "dp") for told, broken in idle.items() if broken)
+        groups += tuple(never(told, "dp") for told, broken in idle.items() if broken)
         return (
             *groups,
             divides(

@@ -98,6 +98,11 @@ def at_most(
     return Constraint("at_most", _names(left), _names(right), message, split, more)
 
 
+def never(message: str, split: str = "") -> Constraint:
+    """What can't be met, whatever the degrees (but at a degree ``split`` of 1): a choice that would do nothing."""
+    return Constraint("at_most", ("1",), ("0",), message, split)
+
+
 def _names(names: str | tuple[str, ...]) -> tuple[str, ...]:
     return (names,) if isinstance(names, str) else names
 
